@@ -1,0 +1,2 @@
+//! Benchmarks through the real executable.
+fn main() {}
