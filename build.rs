@@ -1,6 +1,8 @@
 //! Makes the V8 start-up snapshot (deno_runtime's extensions and ours, with all their JavaScript evaluated) and the table of the
 //! lazily loaded sources that are not in it. Nothing else happens here.
 
+#![expect(clippy::disallowed_methods, reason = "cargo talks to build scripts through environment variables")]
+
 use std::collections::HashSet;
 use std::error::Error;
 use std::fmt::Write as _;

@@ -56,16 +56,12 @@ function kindOf(thrown) {
 const visible = (value) => ({ __proto__: null, value, configurable: true, enumerable: false, writable: true });
 
 let controller;
-let aborted;
 
-// Gives the isolate to one run: called once, when the job has arrived and everything native of it is in place.
-function begin() {
+// Defines what is the same in every run. Called once, before the job is known.
+function prepare() {
   const global = globalThis;
-  const args = op_bootstrap_args();
-  const tools = installNamespaces(global);
   ObjectDefineProperties(global, {
     __proto__: null,
-    args: visible(args),
     artifact: visible(artifact),
     call: visible(call),
     describe: visible(describe),
@@ -77,32 +73,30 @@ function begin() {
     readResource: visible(readResource),
     search: visible(search),
     ToolError: visible(ToolError),
-    tools: visible(tools),
   });
   ObjectDefineProperty(global, "signal", {
     __proto__: null,
     configurable: true,
     enumerable: false,
     get() {
-      if (controller === undefined) {
-        controller = new global.AbortController();
-        if (aborted !== undefined) controller.abort(aborted);
-      }
+      controller ??= new global.AbortController();
       return controller.signal;
     },
   });
+}
+
+// Gives the isolate to one run: called once, when the job has arrived and everything native of it is in place.
+function begin() {
+  const global = globalThis;
+  const args = op_bootstrap_args();
+  ObjectDefineProperty(global, "args", visible(args));
+  ObjectDefineProperty(global, "tools", visible(installNamespaces(global)));
   // Bootstrapping happened when the isolate was made; node's part of it still waits for its first use and takes the arguments
   // from here. `performance.now()` starts at the run, not at the birth of the isolate.
   if (internals.__nodeBootstrapArgs !== undefined) internals.__nodeBootstrapArgs.denoArgs = args;
   // `Deno.args` was read, and remembered, by the bootstrap.
   ObjectDefineProperty(global.Deno, "args", { __proto__: null, value: args, configurable: true, enumerable: true });
   performance.setTimeOrigin();
-}
-
-// Fires `signal` with a reason, for a run that is being stopped while its loop is idle.
-function abort(message) {
-  aborted = new RunError("cancelled", message);
-  controller?.abort(aborted);
 }
 
 function exportedFunctions(namespace) {
@@ -137,5 +131,5 @@ ObjectDefineProperty(globalThis, "__mcpx", {
   __proto__: null,
   configurable: true,
   enumerable: false,
-  value: { __proto__: null, abort, begin, settle },
+  value: { __proto__: null, begin, prepare, settle },
 });

@@ -22,7 +22,7 @@ async fn put(
     ttl_ms: f64,
     body: ArtifactBody,
 ) -> Result<String, OpError> {
-    let artifacts = ports(&*state.borrow())?.artifacts;
+    let artifacts = ports(&state.borrow())?.artifacts;
     // JavaScript passes NaN for "not given"; a comparison with NaN is false.
     let ttl_ms = (ttl_ms > 0.0).then_some(ttl_ms as u64);
     Ok(artifacts.put(NewArtifact { name, mime, ttl_ms, body }).await?)
@@ -78,7 +78,7 @@ pub(crate) async fn op_mcpx_artifact_path(
     ttl_ms: f64,
     #[string] path: String,
 ) -> Result<String, OpError> {
-    let path = readable(&*state.borrow(), &path)?;
+    let path = readable(&state.borrow(), &path)?;
     put(state, name, mime, ttl_ms, ArtifactBody::Path(path)).await
 }
 

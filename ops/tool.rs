@@ -41,7 +41,7 @@ pub(crate) async fn op_mcpx_tool_call(
     timeout_ms: f64,
     #[smi] call_id: u32,
 ) -> Result<Vec<String>, OpError> {
-    let tools = ports(&*state.borrow())?.tools;
+    let tools = ports(&state.borrow())?.tools;
     let naming = if by_wire_name { ToolNaming::Wire } else { ToolNaming::Identifier };
     // JavaScript passes NaN for "not given"; a comparison with NaN is false.
     let timeout_ms = (timeout_ms > 0.0).then_some(timeout_ms as u64);

@@ -66,6 +66,12 @@ impl Loader {
         *self.modules.borrow_mut() = Some(modules);
     }
 
+    /// Drops the job and what was loaded for it.
+    pub(super) fn forget(&self) {
+        *self.modules.borrow_mut() = None;
+        self.loaded.borrow_mut().clear();
+    }
+
     /// The failure that kept a static import from loading.
     pub(super) fn take_failure(&self) -> Option<RunError> {
         self.failure.borrow_mut().take()
@@ -187,7 +193,9 @@ impl ModuleLoader for Loader {
             );
             fail(ErrorKind::Unsupported, message)
         })?;
+        let is_main = self.modules.borrow().as_ref().is_some_and(|modules| modules.main == resolved);
         match resolved.scheme() {
+            _ if is_main => Ok(resolved),
             "file" | "data" | "node" | "ext" => Ok(resolved),
             _ => Err(no_such_scheme(specifier)),
         }

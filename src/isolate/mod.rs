@@ -13,6 +13,7 @@ mod program;
 mod snapshot;
 mod stdio;
 mod thread;
+mod warmup;
 mod worker;
 
 pub use deno_core::ModuleSpecifier;

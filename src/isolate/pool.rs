@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
@@ -12,6 +13,9 @@ use super::Platform;
 use super::program::Transpiler;
 use super::thread::{self, Spare, ThreadError};
 use super::worker::WorkerOptionsOfPool;
+
+/// How long a refill waits while there is still a spare.
+const REFILL_AFTER: Duration = Duration::from_millis(3);
 
 /// No isolate can be had.
 #[derive(Debug, thiserror::Error)]
@@ -91,9 +95,10 @@ impl IsolatePool {
                     return Err(PoolError::Closed);
                 }
                 if let Some(spare) = spares.ready.pop_front() {
+                    let last = spares.ready.is_empty();
                     drop(spares);
                     drop(waiting);
-                    self.refill();
+                    if last { self.refill() } else { self.refill_soon() }
                     return Ok(spare);
                 }
                 if let Some(failure) = spares.failure.take() {
@@ -118,6 +123,16 @@ impl IsolatePool {
         drop(spares);
         drop(ready);
         self.shared.arrived.notify_waiters();
+    }
+
+    /// Refills a little later: making an isolate takes a core for longer than most runs last, and the run that has just taken
+    /// its spare wants that core to answer its caller.
+    fn refill_soon(&self) {
+        let pool = self.clone();
+        self.shared.runtime.spawn(async move {
+            tokio::time::sleep(REFILL_AFTER).await;
+            pool.refill();
+        });
     }
 
     /// Starts as many isolates as are missing: one for each waiting run, and the spares.

@@ -251,7 +251,7 @@ mod tests {
             ("const q: number = 1\nq;\n/* tail */", "return q;"),
         ] {
             let code = code(text);
-            assert!(code.starts_with("export default async ()=>{"), "{code}");
+            assert!(code.starts_with("export default (async ()=>{"), "{code}");
             assert!(code.contains(expected), "{expected} in {code}");
         }
         assert!(!code("const q = 1").contains("return"));

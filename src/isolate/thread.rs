@@ -106,6 +106,10 @@ fn live(options: &WorkerOptionsOfPool, ready: oneshot::Sender<Result<Spare, Thre
             return;
         }
     };
+    if let Err(error) = runtime.block_on(worker.warm_up()) {
+        let _ = ready.send(Err(error.into()));
+        return;
+    }
     let (assignment, assigned) = oneshot::channel();
     if ready.send(Ok(Spare { assignment, clock })).is_ok() {
         // An error means that the spare was dropped: the pool shrinks or the daemon stops.

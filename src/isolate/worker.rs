@@ -3,6 +3,7 @@
 //! Lives on its isolate's thread. What only the job knows is set by [`Worker::assign`]; the rest of this file runs the script.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use sys_traits::impls::RealSys;
 use super::job::Job;
 use super::loader::{Loader, Modules};
 use super::program::Transpiler;
-use super::{failure, heap, permissions, snapshot, stdio};
+use super::{failure, heap, permissions, snapshot, stdio, warmup};
 use crate::error::ErrorKind;
 use crate::run::frame::{RunError, Timings};
 use crate::run::outcome::{Outcome, Stop, StopReason};
@@ -51,6 +52,7 @@ pub(super) struct WorkerOptionsOfPool {
 
 /// The functions that `js/99_main.js` leaves for the host.
 struct Controls {
+    prepare: v8::Global<v8::Function>,
     begin: v8::Global<v8::Function>,
     settle: v8::Global<v8::Function>,
 }
@@ -133,6 +135,40 @@ impl Worker {
         })
     }
 
+    /// Walks the whole path of a run once with an empty script, so that V8 has compiled what every run needs before there is one.
+    /// Leaves nothing behind that a script could see.
+    pub(super) async fn warm_up(&mut self) -> Result<(), WorkerError> {
+        let broken = |failure: Failure| match failure {
+            Failure::Stalled => WorkerError::Controls("the warm-up stalled".to_owned()),
+            Failure::Error(error) => WorkerError::Controls(error.message),
+        };
+        self.call(self.controls.prepare.clone()).map_err(broken)?;
+        let state = self.main.js_runtime.op_state();
+        state.borrow_mut().put(warmup::ports());
+        self.loader.assign(Modules {
+            main: warmup::module(),
+            program: warmup::program(),
+            carried: HashMap::new(),
+            permissions: permissions::nothing(),
+        });
+        let walked = self.walk_once().await.map_err(broken);
+        state.borrow_mut().try_take::<mcpx_ops::interface::RunPorts>();
+        self.loader.forget();
+        walked
+    }
+
+    async fn walk_once(&mut self) -> Result<(), Failure> {
+        self.call(self.controls.begin.clone())?;
+        // Not as the main module: an isolate has one, and that is the script.
+        let module = self.main.js_runtime.load_side_es_module(&warmup::module()).await;
+        let module = module.map_err(|error| self.failure(error))?;
+        self.evaluate(module).await?;
+        let settled = Box::pin(self.call_settle(module, None)?);
+        let settled = self.main.js_runtime.with_event_loop_promise(settled, PollEventLoopOptions::default()).await;
+        settled.map_err(|error| self.failure(error))?;
+        self.finish().await
+    }
+
     /// A handle by which other threads can interrupt this isolate's JavaScript.
     pub(super) fn isolate_handle(&mut self) -> v8::IsolateHandle {
         self.main.js_runtime.v8_isolate().thread_safe_handle()
@@ -210,7 +246,7 @@ impl Worker {
     }
 
     async fn drive(&mut self, main: &ModuleSpecifier, export: Option<&str>) -> Result<(), Failure> {
-        self.call_begin()?;
+        self.call(self.controls.begin.clone())?;
         let module = match self.main.js_runtime.load_main_es_module(main).await {
             Ok(module) => module,
             Err(error) => return Err(self.load_failure(error)),
@@ -252,13 +288,13 @@ impl Worker {
         self.main.dispatch_process_exit_event().map_err(js)
     }
 
-    fn call_begin(&mut self) -> Result<(), Failure> {
-        let begin = self.controls.begin.clone();
+    /// Calls one of the controls that take nothing and return nothing.
+    fn call(&mut self, control: v8::Global<v8::Function>) -> Result<(), Failure> {
         deno_core::scope!(scope, &mut self.main.js_runtime);
         v8::tc_scope!(let scope, scope);
-        let begin = v8::Local::new(scope, begin);
+        let control = v8::Local::new(scope, control);
         let receiver = v8::undefined(scope).into();
-        if begin.call(scope, receiver, &[]).is_some() {
+        if control.call(scope, receiver, &[]).is_some() {
             return Ok(());
         }
         match scope.exception() {
@@ -368,7 +404,7 @@ impl Controls {
             let function = v8::Local::<v8::Function>::try_from(value).map_err(|_| missing())?;
             Ok(v8::Global::new(scope, function))
         };
-        Ok(Self { begin: function("begin")?, settle: function("settle")? })
+        Ok(Self { prepare: function("prepare")?, begin: function("begin")?, settle: function("settle")? })
     }
 }
 

@@ -425,7 +425,7 @@ mod tests {
         sink.write(Text::Stdout, format!("a{}z", "é".repeat(100)).as_bytes());
         sink.end(&DONE, None, true, None);
         let text = text_of(&drain(&mut stream));
-        assert!(text.starts_with("aéé\n[mcpx: 193 bytes"), "{text}");
+        assert!(text.starts_with("aéé\n[mcpx: 192 bytes"), "{text}");
         assert!(text.ends_with("]\nééz"), "{text}");
     }
 

@@ -1,1 +1,8 @@
-//! Tests through the real executable.
+//! Tests through the real executable: what goes in over the command line or the socket, and what comes out.
+
+mod errors;
+mod isolation;
+mod scripts;
+mod stop;
+mod support;
+mod values;
