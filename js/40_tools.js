@@ -21,6 +21,8 @@ const {
   Error,
   JSONParse,
   JSONStringify,
+  MathMin,
+  MathTrunc,
   NumberIsFinite,
   ObjectDefineProperty,
   ObjectFreeze,
@@ -240,7 +242,8 @@ function call(server, tool, args, options) {
 // Ranked discovery over the tools already known: [{name: "ns.tool", description, score}].
 function search(query, limit = 20) {
   if (typeof query !== "string") throw new TypeError("search(query): the query is a string");
-  return JSONParse(op_mcpx_search(query, NumberIsFinite(limit) && limit > 0 ? limit : 20));
+  const most = NumberIsFinite(limit) && limit >= 1 ? MathMin(MathTrunc(limit), 1000) : 20;
+  return JSONParse(op_mcpx_search(query, most));
 }
 
 // What is known of one tool: {name, description, inputSchema, outputSchema?}; throws when nothing is.

@@ -7,6 +7,23 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Variables that stay in the daemon's process: the search path, the locale, where temporary files go, proxies and certificates
+/// for `fetch`.
+const KEPT: [&str; 12] = [
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "RUST_BACKTRACE",
+];
+
 /// Longest path of a unix socket that every system takes, in bytes.
 const SOCKET_PATH_MAX: usize = 103;
 
@@ -19,6 +36,17 @@ impl Environment {
     pub fn of_process() -> Self {
         let entries = std::env::vars_os();
         Self(entries.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect())
+    }
+
+    /// Takes out of the process's own environment what this value remembers, except what libraries in this process read: what a
+    /// script starts with `Deno.Command` inherits the process's environment, which may hold the caller's secrets.
+    ///
+    /// Call it while the process has one thread.
+    pub fn scrub_process(&self) {
+        for name in self.0.keys().filter(|name| !KEPT.contains(&name.to_ascii_uppercase().as_str())) {
+            // SAFETY: no other thread exists that could read the environment meanwhile.
+            unsafe { std::env::remove_var(name) };
+        }
     }
 
     /// A variable that is set and not empty.

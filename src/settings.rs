@@ -168,6 +168,8 @@ settings! {
     exec_max_wall: Duration = "exec.maxWall", "15m";
     /// V8 heap of a run.
     exec_max_heap_bytes: u64 = "exec.maxHeapBytes", "512MiB";
+    /// ArrayBuffers of a run.
+    exec_max_buffer_bytes: u64 = "exec.maxBufferBytes", "512MiB";
     /// Output of a run: stdout, stderr, log records and emits each.
     exec_max_output_bytes: u64 = "exec.maxOutputBytes", "1MiB";
     /// Tool calls of a run.

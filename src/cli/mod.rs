@@ -91,7 +91,9 @@ impl Setup {
 /// `mcpx daemon` in this process.
 fn serve(place: &args::Place, args: &DaemonArgs, env: Environment) -> Result<ExitCode, CliError> {
     let internal = |error: &dyn std::fmt::Display| CliError::new(ErrorKind::Internal, error.to_string());
-    // First of all: V8 wants to be started before any other thread exists.
+    // First of all, while this is the only thread: the process keeps none of the variables that scripts must not see, and V8 wants
+    // to be started before any other thread exists.
+    env.scrub_process();
     let platform = Platform::init().map_err(|error| internal(&error))?;
     let setup = Setup::load(place, &env)?;
     let settings = Arc::new(setup.settings(&args.settings, &env)?);

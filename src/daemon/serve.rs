@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::record::InfoRecord;
 use crate::config::Config;
 use crate::http::{self, Activity, AppState};
-use crate::isolate::{IsolatePool, Platform, Transpiler};
+use crate::isolate::{IsolateLimits, IsolatePool, Platform, Transpiler};
 use crate::mcp::{UpstreamLimits, Upstreams};
 use crate::paths::{Environment, Paths, private_folder};
 use crate::run::place::Grounds;
@@ -76,7 +76,8 @@ pub async fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     };
     let upstreams = Upstreams::new(&config, limits, env.0.clone(), tokio::runtime::Handle::current());
     let transpiler = Transpiler::default();
-    let pool = IsolatePool::new(platform, settings.exec_warm, settings.exec_max_heap_bytes, transpiler.clone());
+    let limits = IsolateLimits { heap: settings.exec_max_heap_bytes, buffers: settings.exec_max_buffer_bytes };
+    let pool = IsolatePool::new(platform, settings.exec_warm, limits, transpiler.clone());
     let runs = Runs::new(RunParts {
         settings: settings.clone(),
         pool,

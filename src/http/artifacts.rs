@@ -20,7 +20,7 @@ use super::AppState;
 use super::body::too_large;
 use super::error::ApiError;
 use crate::error::{ErrorKind, PublicError};
-use crate::run::ports::{store_error_kind, wire_artifact};
+use crate::run::ports::{log_store_error, store_error_kind, wire_artifact};
 use crate::settings::parse_duration;
 use crate::store::{ArtifactId, ArtifactMeta, BodyReader, Cursor, ListQuery, NewArtifact, StoreError};
 
@@ -243,6 +243,7 @@ fn missing(id: &str) -> ApiError {
 }
 
 fn failed(error: StoreError) -> ApiError {
+    log_store_error(&error);
     ApiError(PublicError::new(store_error_kind(&error), error.to_string()))
 }
 

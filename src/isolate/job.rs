@@ -37,6 +37,8 @@ pub struct Job {
     pub permissions: PlacedPermissions,
     /// Bytes.
     pub heap_limit: u64,
+    /// Bytes of ArrayBuffers.
+    pub buffer_limit: u64,
     /// Whether anything would end a wait that nothing can wake: false for a run without a time limit.
     pub own_time_limited: bool,
     pub ports: PortsMaker,

@@ -2,6 +2,7 @@
 //!
 //! The only place that names deno_runtime, deno_core or v8, and (with `ops`) the only unsafe code.
 
+mod buffers;
 mod failure;
 mod heap;
 mod job;
@@ -19,6 +20,6 @@ mod worker;
 pub use deno_core::ModuleSpecifier;
 pub use job::{Job, PortsMaker, Report};
 pub use platform::{Platform, PlatformError};
-pub use pool::{IsolatePool, PoolError, PoolNumbers};
+pub use pool::{IsolateLimits, IsolatePool, PoolError, PoolNumbers};
 pub use program::{PARSE_STACK, Program, Role, SCRIPT_NAME, Transpiler};
 pub use thread::{Spare, ThreadError};

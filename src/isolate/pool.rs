@@ -35,6 +35,13 @@ pub struct PoolNumbers {
     pub live: usize,
 }
 
+/// The most that a run can have of an isolate, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct IsolateLimits {
+    pub heap: u64,
+    pub buffers: u64,
+}
+
 /// The pool. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct IsolatePool {
@@ -67,9 +74,9 @@ struct Spares {
 
 impl IsolatePool {
     /// Makes the pool and starts its first spares. The platform proves that V8 runs.
-    pub fn new(_platform: Platform, warm: usize, heap_limit: u64, transpiler: Transpiler) -> Self {
+    pub fn new(_platform: Platform, warm: usize, limits: IsolateLimits, transpiler: Transpiler) -> Self {
         let shared = Shared {
-            options: WorkerOptionsOfPool { heap_limit, transpiler },
+            options: WorkerOptionsOfPool { heap_limit: limits.heap, buffer_limit: limits.buffers, transpiler },
             target: warm,
             runtime: tokio::runtime::Handle::current(),
             spares: Mutex::default(),
@@ -98,7 +105,11 @@ impl IsolatePool {
                     let last = spares.ready.is_empty();
                     drop(spares);
                     drop(waiting);
-                    if last { self.refill() } else { self.refill_soon() }
+                    if last {
+                        self.refill()
+                    } else {
+                        self.refill_soon()
+                    }
                     return Ok(spare);
                 }
                 if let Some(failure) = spares.failure.take() {

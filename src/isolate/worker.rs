@@ -20,6 +20,7 @@ use deno_runtime::{BootstrapOptions, FeatureChecker, UnconfiguredRuntime, Unconf
 use mcpx_ops::{ExitCodeCell, RunEnv};
 use sys_traits::impls::RealSys;
 
+use super::buffers::{self, Budget};
 use super::job::Job;
 use super::loader::{Loader, Modules};
 use super::program::Transpiler;
@@ -47,6 +48,8 @@ pub(super) enum WorkerError {
 pub(super) struct WorkerOptionsOfPool {
     /// Bytes; a run can ask for less.
     pub(super) heap_limit: u64,
+    /// Bytes; a run can ask for less.
+    pub(super) buffer_limit: u64,
     pub(super) transpiler: Transpiler,
 }
 
@@ -68,6 +71,7 @@ pub(super) struct Worker {
     current: CurrentStop,
     /// Of the run, once there is one.
     sink: Option<FrameSink>,
+    buffers: Arc<Budget>,
     heap_limit: u64,
 }
 
@@ -76,12 +80,15 @@ impl Worker {
     /// which the worker will be used and dropped.
     pub(super) fn boot(options: &WorkerOptionsOfPool) -> Result<Self, WorkerError> {
         let heap = usize::try_from(options.heap_limit).unwrap_or(usize::MAX);
+        let buffers = Budget::new(options.buffer_limit);
+        let params =
+            v8::CreateParams::default().heap_limits(0, heap).array_buffer_allocator(buffers::allocator(&buffers));
         let unconfigured = UnconfiguredRuntime::new::<DenoInNpmPackageChecker, NpmResolver<RealSys>, RealSys>(
             UnconfiguredRuntimeOptions {
                 startup_snapshot: snapshot::SNAPSHOT,
                 residual_lazy_js_sources: snapshot::RESIDUAL_LAZY_JS,
                 residual_lazy_esm_sources: snapshot::RESIDUAL_LAZY_ESM,
-                create_params: Some(v8::CreateParams::default().heap_limits(0, heap)),
+                create_params: Some(params),
                 shared_array_buffer_store: None,
                 compiled_wasm_module_store: None,
                 additional_extensions: vec![mcpx_ops::mcpx::init()],
@@ -131,6 +138,7 @@ impl Worker {
             exit_code: ExitCodeCell::default(),
             current,
             sink: None,
+            buffers,
             heap_limit: options.heap_limit,
         })
     }
@@ -188,6 +196,7 @@ impl Worker {
             permissions: permissions.clone(),
         });
         heap::limit(&mut self.main.js_runtime, &job.stop, job.heap_limit, self.heap_limit);
+        self.buffers.limit(job.buffer_limit);
         let state = self.main.js_runtime.op_state();
         let mut state = state.borrow_mut();
         state.put::<PermissionsContainer>(permissions);
@@ -332,7 +341,19 @@ impl Worker {
             return Failure::Stalled;
         }
         let known = self.sink.as_ref().and_then(FrameSink::take_failing);
-        Failure::Error(failure::run_error(error, known))
+        let mut error = failure::run_error(error, known);
+        // V8's own words for it say neither the limit nor the setting.
+        if let (ErrorKind::ScriptError, "RangeError", Some(limit)) =
+            (error.kind, error.name.as_str(), self.buffers.refused_over())
+        {
+            error.kind = ErrorKind::BufferLimit;
+            error.message = format!(
+                "{}: the script's ArrayBuffers would take more than {} (exec.maxBufferBytes)",
+                error.message,
+                bytesize::ByteSize(limit).display().iec()
+            );
+        }
+        Failure::Error(error)
     }
 
     /// A script that could not be loaded: the loader knows the kind and the position, V8 only the text.

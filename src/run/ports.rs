@@ -293,7 +293,22 @@ async fn put_file(
 }
 
 fn failure(error: StoreError) -> ArtifactFailure {
+    log_store_error(&error);
     ArtifactFailure { kind: store_error_kind(&error).word(), message: error.to_string() }
+}
+
+/// Writes a failure of the storage itself, with its causes, to the daemon's log. Callers see the message only.
+pub fn log_store_error(error: &StoreError) {
+    if store_error_kind(error) != ErrorKind::Storage {
+        return;
+    }
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    tracing::error!("artifact store: {text}");
 }
 
 /// The kind of a store failure.

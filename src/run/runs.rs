@@ -319,6 +319,7 @@ async fn supervise(inner: Arc<Inner>, begun: Begun, prepared: Result<Prepared, R
         stdin: spec.stdin.clone(),
         permissions: placed,
         heap_limit: spec.limits.heap,
+        buffer_limit: spec.limits.buffers,
         own_time_limited: spec.limits.own_time.is_some(),
         ports: Box::new(move || parts.into_ports()),
         sink: sink.clone(),

@@ -30,6 +30,8 @@ pub struct RunLimits {
     pub wall: Duration,
     /// Bytes.
     pub heap: u64,
+    /// Bytes of ArrayBuffers.
+    pub buffers: u64,
     /// Bytes of each kind of output.
     pub output: u64,
     pub calls: usize,
@@ -139,9 +141,6 @@ fn limits(options: &ExecOptions, settings: &Settings) -> Result<RunLimits, Publi
             .map_err(|problem| PublicError::bad_request(format!("options.timeout {text:?}: {problem}")))?,
     };
     let wanted = options.limits.unwrap_or_default();
-    if wanted.buffer_bytes.is_some() {
-        return Err(not_yet("options.limits.bufferBytes"));
-    }
     let lowered = |name: &str, wanted: Option<u64>, most: u64, setting: &str| match wanted {
         None => Ok(most),
         Some(0) => Err(PublicError::bad_request(format!("options.limits.{name} must be more than 0"))),
@@ -156,6 +155,7 @@ fn limits(options: &ExecOptions, settings: &Settings) -> Result<RunLimits, Publi
         own_time: (!own_time.is_zero()).then_some(own_time.min(settings.exec_max_wall)),
         wall: settings.exec_max_wall,
         heap: lowered("heapBytes", wanted.heap_bytes, settings.exec_max_heap_bytes, "exec.maxHeapBytes")?,
+        buffers: lowered("bufferBytes", wanted.buffer_bytes, settings.exec_max_buffer_bytes, "exec.maxBufferBytes")?,
         output: lowered("outputBytes", wanted.output_bytes, settings.exec_max_output_bytes, "exec.maxOutputBytes")?,
         calls: usize::try_from(calls).unwrap_or(usize::MAX),
     })
