@@ -66,6 +66,8 @@ pub async fn run(options: DaemonOptions) -> Result<(), DaemonError> {
         private_folder(path).map_err(|source| DaemonError::Folder { path: path.clone(), source })?;
     }
     let lock = claim(&paths.lock)?;
+    // The record of a daemon that was killed would be taken for ours by whoever connects before ours is written.
+    remove(&paths.record);
     sweep(&paths.temp);
     let listener = listen(&paths.socket)?;
     let store = open_store(&paths, &settings).await?;

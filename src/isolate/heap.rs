@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use deno_core::JsRuntime;
 
+use super::buffers::Budget;
 use crate::run::outcome::{Stop, StopReason};
 
 /// What a single allocation can need beyond the limit, in bytes, with slack.
@@ -16,18 +17,23 @@ const HEADROOM: usize = (1 << 30) + (1 << 28);
 const GRANTS: u32 = 2;
 
 /// Sets the heap limit of the run, at most the one the isolate was made with, and stops the run when it is reached.
-pub(super) fn limit(runtime: &mut JsRuntime, stop: &Arc<Stop>, bytes: u64, made_with: u64) {
+///
+/// V8 also calls here when it finds no memory for an ArrayBuffer; then the budget of the buffers is what ran out.
+pub(super) fn limit(runtime: &mut JsRuntime, stop: &Arc<Stop>, buffers: &Arc<Budget>, bytes: u64, made_with: u64) {
     let limit = usize::try_from(bytes.min(made_with)).unwrap_or(usize::MAX);
     if bytes < made_with {
         // V8 lowers a limit only when a callback is removed.
         runtime.add_near_heap_limit_callback(|current, _| current);
         runtime.remove_near_heap_limit_callback(limit);
     }
-    let stop = stop.clone();
+    let (stop, buffers) = (stop.clone(), buffers.clone());
     let mut granted = 0;
     // Runs inside a garbage collection: no JavaScript, no allocation on V8's heap, no locks that anybody holds for long.
     runtime.add_near_heap_limit_callback(move |current, _initial| {
-        stop.stop(StopReason::Heap { limit: limit as u64 });
+        stop.stop(match buffers.refused_over() {
+            Some(limit) => StopReason::Buffers { limit },
+            None => StopReason::Heap { limit: limit as u64 },
+        });
         granted += 1;
         if granted > GRANTS { current } else { current.saturating_add(HEADROOM) }
     });

@@ -34,6 +34,10 @@ impl Platform {
             "mcpx",
             // Kilobytes of native stack for JavaScript; the isolate threads have eight times as much.
             "--stack-size=1024",
+            // Turboshaft's loop unrolling drops the interrupt check of an endless loop whose body allocates an array of constant
+            // length (`for (;;) a.push(new Array(1000))`): nothing can stop such a loop then. Seen in V8 14 and 15; a `--timeout`
+            // of node:vm in Deno 2.9 hangs on it the same way, and does not with this flag.
+            "--no-turboshaft-loop-unrolling",
             // A wasm memory is outside the heap limit and the buffer allocator: at most 8192 pages of 64 KiB, 512 MiB.
             "--wasm-max-mem-pages=8192",
         ];

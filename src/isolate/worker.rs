@@ -195,8 +195,8 @@ impl Worker {
             carried: job.carried,
             permissions: permissions.clone(),
         });
-        heap::limit(&mut self.main.js_runtime, &job.stop, job.heap_limit, self.heap_limit);
         self.buffers.limit(job.buffer_limit);
+        heap::limit(&mut self.main.js_runtime, &job.stop, &self.buffers, job.heap_limit, self.heap_limit);
         let state = self.main.js_runtime.op_state();
         let mut state = state.borrow_mut();
         state.put::<PermissionsContainer>(permissions);

@@ -22,6 +22,10 @@ pub enum StopReason {
     Heap {
         limit: u64,
     },
+    /// ArrayBuffers.
+    Buffers {
+        limit: u64,
+    },
     Calls {
         limit: usize,
     },
@@ -57,6 +61,13 @@ impl StopReason {
                 ErrorKind::HeapLimit,
                 format!(
                     "the script's heap grew over {} (exec.maxHeapBytes)",
+                    bytesize::ByteSize(*limit).display().iec()
+                ),
+            ),
+            Self::Buffers { limit } => (
+                ErrorKind::BufferLimit,
+                format!(
+                    "the script's ArrayBuffers would take more than {} (exec.maxBufferBytes)",
                     bytesize::ByteSize(*limit).display().iec()
                 ),
             ),
@@ -135,6 +146,16 @@ impl Stop {
             }
         }
         first
+    }
+
+    /// Asks the engine to let go once more. V8 can lose a termination: one that is requested inside a garbage collection, or while
+    /// deno_core formats an error.
+    pub fn insist(&self) {
+        if self.reason.get().is_some()
+            && let Some(terminate) = self.terminate.get()
+        {
+            terminate();
+        }
     }
 
     /// Why the run is being stopped, if it is.

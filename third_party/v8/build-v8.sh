@@ -20,7 +20,7 @@ set -euo pipefail
 V8_VERSION=${V8_VERSION:-150.4.0}
 ICUDATA_VERSION=${ICUDATA_VERSION:-0.77.0}
 JOBS=${JOBS:-$(nproc)}
-# 22 made the archive beside this script. The others are tried where it is missing; V8's own libc++ refuses older ones.
+# 22 made the archive beside this script. The others are tried where it is missing; V8's libc++ supports Clang 21 and later.
 LLVM_VERSIONS=(22 23 24 21)
 
 say() { printf 'build-v8: %s\n' "$*" >&2; }
