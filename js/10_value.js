@@ -34,6 +34,8 @@ const {
   SetPrototypeForEach,
   SetPrototypeHas,
   String,
+  StringPrototypeIsWellFormed,
+  StringPrototypeToWellFormed,
   SymbolToStringTag,
   Uint8Array,
 } = primordials;
@@ -57,9 +59,23 @@ class TooLarge extends RangeError {
   name = "TooLarge";
 }
 
+// Whether a value is an Error, for any value: the traps of a proxy may throw.
+function isErrorLike(value) {
+  try {
+    return isNativeError(value) || ObjectPrototypeIsPrototypeOf(ErrorPrototype, value);
+  } catch {
+    return false;
+  }
+}
+
+// Half a surrogate pair has no UTF-8, and strict JSON parsers refuse its escape: it becomes U+FFFD.
+function wellFormed(text) {
+  return StringPrototypeIsWellFormed(text) ? text : StringPrototypeToWellFormed(text);
+}
+
 function messageOf(thrown) {
   try {
-    return ObjectPrototypeIsPrototypeOf(ErrorPrototype, thrown) ? String(thrown.message) : String(thrown);
+    return isErrorLike(thrown) ? String(thrown.message) : String(thrown);
   } catch {
     return "?";
   }
@@ -93,6 +109,7 @@ function renderBytes(value) {
 function plain(value, state, depth) {
   switch (typeof value) {
     case "string":
+      return wellFormed(value);
     case "number":
     case "boolean":
       return value;
@@ -147,7 +164,7 @@ function plainObject(value, state, depth) {
     return items;
   }
   if (ArrayBufferIsView(value) || isAnyArrayBuffer(value)) return renderBytes(value);
-  const isError = isNativeError(value) || ObjectPrototypeIsPrototypeOf(ErrorPrototype, value);
+  const isError = isErrorLike(value);
   if (!isError) {
     let toJSON;
     try {
@@ -160,7 +177,12 @@ function plainObject(value, state, depth) {
       return `[Thrown: ${messageOf(thrown)}]`;
     }
     if (isBoxedPrimitive(value)) {
-      const inner = value.valueOf();
+      let inner;
+      try {
+        inner = value.valueOf();
+      } catch (thrown) {
+        return `[Thrown: ${messageOf(thrown)}]`;
+      }
       if (typeof inner !== "object") return plain(inner, state, depth);
     }
   }
@@ -171,7 +193,12 @@ function plainObject(value, state, depth) {
     return "[Revoked proxy]";
   }
   if (isArray) {
-    const length = value.length;
+    let length;
+    try {
+      length = value.length;
+    } catch (thrown) {
+      return `[Thrown: ${messageOf(thrown)}]`;
+    }
     if (length > MAX_NODES) {
       throw new TooLarge(`an array of ${length} elements is over ${MAX_NODES}; hand large data back with artifact()`);
     }
@@ -196,7 +223,7 @@ function plainObject(value, state, depth) {
   }
   for (const key of new SafeArrayIterator(keys)) {
     const inner = get(value, key, state, depth);
-    if (inner !== undefined) shown[key] = inner;
+    if (inner !== undefined) shown[wellFormed(key)] = inner;
   }
   return shown;
 }
@@ -205,6 +232,7 @@ function plainObject(value, state, depth) {
 function render(value) {
   switch (typeof value) {
     case "string":
+      return JSONStringify(wellFormed(value));
     case "number":
     case "boolean":
       return JSONStringify(value);
@@ -212,4 +240,4 @@ function render(value) {
   return JSONStringify(plain(value, { nodes: 0, open: new SafeSet() }, 0));
 }
 
-export { render, TooLarge };
+export { isErrorLike, render, TooLarge };

@@ -1,9 +1,9 @@
 // `emit` and `log`: what a script tells its caller while it runs.
 
-import { primordials } from "ext:core/mod.js";
+import { core, primordials } from "ext:core/mod.js";
 import { op_mcpx_emit, op_mcpx_log } from "ext:core/ops";
-import { render } from "ext:mcpx/10_value.js";
-const { ArrayPrototypePush, ObjectAssign, ObjectFreeze, String, TypeError } = primordials;
+import { isErrorLike, render } from "ext:mcpx/10_value.js";
+const { ArrayIsArray, ArrayPrototypePush, ObjectAssign, ObjectFreeze, String, TypeError } = primordials;
 
 // One structured value to the caller, at once. `undefined` is sent as null: the caller learns that something was emitted.
 function emit(value) {
@@ -13,8 +13,7 @@ function emit(value) {
 const LEVELS = { __proto__: null, debug: 0, info: 1, warn: 2, error: 3 };
 
 function isAttributes(value) {
-  return typeof value === "object" && value !== null && !primordials.ArrayIsArray(value) &&
-    !primordials.ObjectPrototypeIsPrototypeOf(primordials.ErrorPrototype, value);
+  return typeof value === "object" && value !== null && !core.isProxy(value) && !ArrayIsArray(value) && !isErrorLike(value);
 }
 
 function write(level, bound, message, rest) {
@@ -27,7 +26,7 @@ function write(level, bound, message, rest) {
     if (!seen && isAttributes(value)) {
       ObjectAssign(attrs, value);
       seen = true;
-    } else if (primordials.ObjectPrototypeIsPrototypeOf(primordials.ErrorPrototype, value)) {
+    } else if (isErrorLike(value)) {
       attrs.error = value;
     } else {
       ArrayPrototypePush(others, value);

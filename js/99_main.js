@@ -22,6 +22,7 @@ const {
   ArrayPrototypeFilter,
   ArrayPrototypeJoin,
   Error,
+  ObjectAssign,
   ObjectDefineProperties,
   ObjectDefineProperty,
   ObjectKeys,
@@ -56,10 +57,15 @@ function kindOf(thrown) {
 const visible = (value) => ({ __proto__: null, value, configurable: true, enumerable: false, writable: true });
 
 let controller;
+let aborted;
 
 // Defines what is the same in every run. Called once, before the job is known.
 function prepare() {
   const global = globalThis;
+  // The first lazily loaded source makes deno_core rebind its ops, which must not meet a termination: it would panic, and a panic
+  // in an op ends the daemon. Here nobody terminates yet. (The smallest source will do.)
+  core.loadExtScript("ext:deno_node/_process/exiting.ts");
+  wrapCommand(global.Deno);
   ObjectDefineProperties(global, {
     __proto__: null,
     artifact: visible(artifact),
@@ -79,10 +85,42 @@ function prepare() {
     configurable: true,
     enumerable: false,
     get() {
-      controller ??= new global.AbortController();
+      if (controller === undefined) {
+        controller = new global.AbortController();
+        if (aborted !== undefined) controller.abort(aborted);
+      }
       return controller.signal;
     },
   });
+}
+
+// A child process gets the run's environment, not the process's. (node:child_process passes `process.env` by itself.)
+function wrapCommand(deno) {
+  let made;
+  ObjectDefineProperty(deno, "Command", {
+    __proto__: null,
+    configurable: true,
+    enumerable: true,
+    get: () => made ??= commandClass(lazyProcess().Command),
+  });
+}
+
+const lazyProcess = () => core.loadExtScript("ext:deno_process/40_process.js");
+
+function commandClass(Original) {
+  return class Command extends Original {
+    constructor(command, options = { __proto__: null }) {
+      const env = { __proto__: null };
+      if (options?.clearEnv !== true) ObjectAssign(env, globalThis.Deno.env.toObject());
+      super(command, { ...options, clearEnv: true, env: ObjectAssign(env, options?.env) });
+    }
+  };
+}
+
+// Fires `signal`, for a run that is being stopped while its loop is idle. Who listens has a few milliseconds.
+function abort(message) {
+  aborted = new RunError("cancelled", message);
+  controller?.abort(aborted);
 }
 
 // Gives the isolate to one run: called once, when the job has arrived and everything native of it is in place.
@@ -131,5 +169,5 @@ ObjectDefineProperty(globalThis, "__mcpx", {
   __proto__: null,
   configurable: true,
   enumerable: false,
-  value: { __proto__: null, begin, prepare, settle },
+  value: { __proto__: null, abort, begin, prepare, settle },
 });

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// Variables that stay in the daemon's process: the search path, the locale, where temporary files go, proxies and certificates
 /// for `fetch`.
-const KEPT: [&str; 12] = [
+const KEPT: [&str; 13] = [
+    "TOKIO_WORKER_THREADS",
     "PATH",
     "LANG",
     "LC_ALL",

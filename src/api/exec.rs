@@ -133,6 +133,7 @@ pub struct LogRecord {
 #[serde(rename_all = "camelCase", default)]
 pub struct ExecDocument {
     pub run_id: String,
+    /// Absent for `undefined`; present, as `null`, for `null`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<RawValue>>,
     pub emits: Vec<Box<RawValue>>,

@@ -50,13 +50,27 @@ fn place_args(setup: &Setup, place: &Place) -> Vec<String> {
     args
 }
 
-/// A client of this configuration's daemon, which is started when there is none.
+/// A client of this configuration's daemon, which is started when there is none. The daemon is known to answer: one that is
+/// suspended, or dies at this moment, is found out before anything is asked of it.
 async fn connect(setup: &Setup, place: &Place) -> Result<Client, CliError> {
     let mut args = place_args(setup, place);
     args.push(AUTOSTART_IDLE_EXIT.to_owned());
-    let connected = daemon::connect_or_start(&setup.paths, &args).await?;
-    Client::new(connected, &setup.paths).await
+    let mut attempts = ATTEMPTS;
+    loop {
+        let connected = daemon::connect_or_start(&setup.paths, &args).await?;
+        let mut client = Client::new(connected, &setup.paths).await?;
+        match client.greet().await {
+            Ok(()) => return Ok(client),
+            // The connection broke: the daemon has just ended, and its socket refuses in a moment.
+            Err(error) if error.kind == ErrorKind::Interrupted && attempts > 0 => attempts -= 1,
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
+
+/// How often a connection may break before the daemon counts as broken itself.
+const ATTEMPTS: u32 = 50;
 
 /// `mcpx daemon --detached`
 async fn detach(setup: &Setup, place: &Place, args: &DaemonArgs) -> Result<ExitCode, CliError> {

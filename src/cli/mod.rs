@@ -8,6 +8,7 @@ mod exec;
 mod output;
 mod tools;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -78,13 +79,22 @@ impl Setup {
     }
 
     fn settings(&self, flags: &args::SettingFlags, env: &Environment) -> Result<Settings, CliError> {
-        let text = |value: &serde_json::Value| match value {
-            serde_json::Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        let file = self.config.settings_json().iter().map(|(name, value)| (name.clone(), text(value))).collect();
+        let mut file = BTreeMap::new();
+        flatten("", self.config.settings_json(), &mut file);
         let layers = Layers { file, env: env.0.clone(), flag: flags.0.clone() };
         Settings::resolve(&layers).map_err(|error| CliError::new(ErrorKind::BadRequest, error.to_string()))
+    }
+}
+
+/// Settings of a file as dotted names, whether they are written so or as objects in objects.
+fn flatten(prefix: &str, object: &serde_json::Map<String, serde_json::Value>, into: &mut BTreeMap<String, String>) {
+    for (name, value) in object {
+        let name = format!("{prefix}{name}");
+        match value {
+            serde_json::Value::Object(inner) => flatten(&format!("{name}."), inner, into),
+            serde_json::Value::String(text) => drop(into.insert(name, text.clone())),
+            other => drop(into.insert(name, other.to_string())),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Runs the daemon in this process: claims its configuration, wires the parts, serves, and takes everything down in order.
 //!
-//! Order of start: lock, socket, store, upstreams, pool, runs, HTTP, record. Order of stop: no new connections, runs stopped (each
+//! Order of start: lock, store, socket, upstreams, pool, runs, HTTP, record. Order of stop: no new connections, runs stopped (each
 //! sends its `end`), upstreams closed, store committed and closed, record and socket removed.
 
 use std::collections::BTreeMap;
@@ -69,8 +69,9 @@ pub async fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     // The record of a daemon that was killed would be taken for ours by whoever connects before ours is written.
     remove(&paths.record);
     sweep(&paths.temp);
-    let listener = listen(&paths.socket)?;
+    // Before the socket: who connects to a daemon must not find that it cannot start.
     let store = open_store(&paths, &settings).await?;
+    let listener = listen(&paths.socket)?;
     let limits = UpstreamLimits {
         start_timeout: settings.pool_start_timeout,
         call_timeout: settings.pool_call_timeout,
@@ -274,7 +275,8 @@ fn spawn_idle_exit(limit: Duration, activity: Activity, runs: Runs, shutdown: Ca
     tokio::spawn(async move {
         loop {
             let idle = activity.idle_for();
-            let busy = runs.numbers().running > 0;
+            let numbers = runs.numbers();
+            let busy = numbers.running + numbers.queued > 0;
             if idle >= limit && !busy {
                 tracing::info!("idle for {limit:?} (daemon.idleExit)");
                 shutdown.cancel();

@@ -37,6 +37,7 @@ pub(super) fn from_js(js: &JsError, known: Option<ErrorKind>) -> RunError {
         let text = js.exception_message.as_str();
         text.trim_start_matches("Uncaught ").trim_start_matches("(in promise) ").to_owned()
     });
+    let message = if kind == ErrorKind::PermissionDenied { with_permissions(&message) } else { message };
     let own = |file: &str| file.starts_with("file:") || file.starts_with("data:");
     let frame = js.frames.iter().find(|frame| frame.file_name.as_deref().is_some_and(own));
     let number = |number: Option<i64>| number.and_then(|number| u32::try_from(number).ok());
@@ -50,9 +51,31 @@ pub(super) fn from_js(js: &JsError, known: Option<ErrorKind>) -> RunError {
     }
 }
 
+/// Deno's advice names flags of its own command line; ours says which text of `--permissions` would allow it.
+fn with_permissions(message: &str) -> String {
+    const ADVICE: &str = ", run again with the --allow-";
+    let Some((what, advice)) = message.split_once(ADVICE) else { return message.to_owned() };
+    let resource = advice.split_whitespace().next().unwrap_or_default();
+    let entry = what.split('"').nth(1).map(|entry| format!("={entry}")).unwrap_or_default();
+    format!("{what}; --permissions \"workspace,allow-{resource}{entry}\" (options.permissions) would allow it")
+}
+
 /// The stack without the frames of our own JavaScript.
 fn own_stack(stack: &str) -> String {
     let lines: Vec<&str> =
         stack.lines().filter(|line| !line.contains("ext:mcpx/") && !line.contains("ext:core/")).collect();
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_permissions;
+
+    #[test]
+    fn a_denial_says_what_would_allow_it() {
+        let said = with_permissions("Requires read access to \"/a/b\", run again with the --allow-read flag");
+        let advice = "--permissions \"workspace,allow-read=/a/b\" (options.permissions) would allow it";
+        assert_eq!(said, format!("Requires read access to \"/a/b\"; {advice}"));
+        assert_eq!(with_permissions("no"), "no");
+    }
 }

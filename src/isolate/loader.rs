@@ -15,12 +15,15 @@ use deno_core::{
     ModuleLoadOptions, ModuleLoadReferrer, ModuleLoadResponse, ModuleLoader, ModuleResolveResponse, ModuleSource,
     ModuleSourceCode, ModuleSpecifier, ModuleType, RequestedModuleType, ResolutionKind, resolve_import,
 };
-use deno_error::JsErrorBox;
+use deno_error::{JsErrorBox, JsErrorClass as _};
 use deno_runtime::deno_permissions::{OpenAccessKind, PermissionsContainer};
 
 use super::program::{Program, Role, Transpiler};
 use crate::error::ErrorKind;
 use crate::run::frame::RunError;
+
+/// Failures that are remembered; a script that meets more has other worries.
+const MOST_FAILURES: usize = 64;
 
 /// Why a module cannot be had. `kind` reaches JavaScript as the error's `code`.
 #[derive(Debug, Clone, thiserror::Error, deno_error::JsError)]
@@ -52,13 +55,21 @@ pub(super) struct Loader {
     modules: RefCell<Option<Modules>>,
     /// What was loaded, for the source maps.
     loaded: RefCell<HashMap<String, Arc<Program>>>,
-    /// The first failure of loading, whose kind and position V8 does not carry.
+    /// The first failure of parsing, whose position V8 does not carry.
     failure: RefCell<Option<RunError>>,
+    /// Failures by their message: deno_core makes a new error out of one that a dynamic import meets, and keeps only the text.
+    failures: RefCell<Vec<(String, ErrorKind)>>,
 }
 
 impl Loader {
     pub(super) fn new(transpiler: Transpiler) -> Self {
-        Self { transpiler, modules: RefCell::default(), loaded: RefCell::default(), failure: RefCell::default() }
+        Self {
+            transpiler,
+            modules: RefCell::default(),
+            loaded: RefCell::default(),
+            failure: RefCell::default(),
+            failures: RefCell::default(),
+        }
     }
 
     /// Gives the loader its job.
@@ -75,6 +86,28 @@ impl Loader {
     /// The failure that kept a static import from loading.
     pub(super) fn take_failure(&self) -> Option<RunError> {
         self.failure.borrow_mut().take()
+    }
+
+    /// The kind of a failure of ours that this message, or the beginning of it, is of.
+    pub(super) fn kind_of(&self, message: &str) -> Option<ErrorKind> {
+        self.failures.borrow().iter().find(|(known, _)| message.starts_with(known)).map(|(_, kind)| *kind)
+    }
+
+    /// Remembers a failure before deno_core gets it.
+    fn failed<T>(&self, result: Result<T, ModuleLoaderError>) -> Result<T, ModuleLoaderError> {
+        let error = match result {
+            Err(error) if self.failures.borrow().len() < MOST_FAILURES => error,
+            other => return other,
+        };
+        let code = error.get_additional_properties().find(|(name, _)| name == "code");
+        let kind = match code {
+            Some((_, code)) => ErrorKind::from_word(&code.to_string()),
+            None => (error.get_class() == "NotCapable").then_some(ErrorKind::PermissionDenied),
+        };
+        if let Some(kind) = kind {
+            self.failures.borrow_mut().push((error.get_message().into_owned(), kind));
+        }
+        Err(error)
     }
 
     fn source(
@@ -187,6 +220,26 @@ fn no_such_scheme(specifier: &str) -> ModuleLoaderError {
 
 impl ModuleLoader for Loader {
     fn resolve(&self, specifier: &str, referrer: &str, _kind: ResolutionKind) -> ModuleResolveResponse {
+        self.failed(self.resolved(specifier, referrer))
+    }
+
+    fn load(
+        &self,
+        specifier: &ModuleSpecifier,
+        _referrer: Option<&ModuleLoadReferrer>,
+        options: ModuleLoadOptions,
+    ) -> ModuleLoadResponse {
+        ModuleLoadResponse::Sync(self.failed(self.source(specifier, &options)))
+    }
+
+    fn get_source_map(&self, file_name: &str) -> Option<Cow<'_, [u8]>> {
+        let loaded = self.loaded.borrow();
+        loaded.get(file_name)?.source_map.clone().map(Cow::Owned)
+    }
+}
+
+impl Loader {
+    fn resolved(&self, specifier: &str, referrer: &str) -> ModuleResolveResponse {
         let resolved = resolve_import(specifier, referrer).map_err(|error| {
             let message = format!(
                 "cannot import {specifier:?}: {error}; what works is node:, data:, relative files and the request's modules"
@@ -199,20 +252,6 @@ impl ModuleLoader for Loader {
             "file" | "data" | "node" | "ext" => Ok(resolved),
             _ => Err(no_such_scheme(specifier)),
         }
-    }
-
-    fn load(
-        &self,
-        specifier: &ModuleSpecifier,
-        _referrer: Option<&ModuleLoadReferrer>,
-        options: ModuleLoadOptions,
-    ) -> ModuleLoadResponse {
-        ModuleLoadResponse::Sync(self.source(specifier, &options))
-    }
-
-    fn get_source_map(&self, file_name: &str) -> Option<Cow<'_, [u8]>> {
-        let loaded = self.loaded.borrow();
-        loaded.get(file_name)?.source_map.clone().map(Cow::Owned)
     }
 }
 

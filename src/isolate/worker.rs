@@ -14,7 +14,7 @@ use deno_resolver::npm::{DenoInNpmPackageChecker, NpmResolver};
 use deno_runtime::deno_fs::RealFs;
 use deno_runtime::deno_io::{Stdio, StdioPipe};
 use deno_runtime::deno_permissions::PermissionsContainer;
-use deno_runtime::deno_web::{BlobStore, InMemoryBroadcastChannel};
+use deno_runtime::deno_web::{BlobStore, InMemoryBroadcastChannel, StartTime};
 use deno_runtime::worker::{MainWorker, WorkerOptions, WorkerServiceOptions};
 use deno_runtime::{BootstrapOptions, FeatureChecker, UnconfiguredRuntime, UnconfiguredRuntimeOptions};
 use mcpx_ops::{ExitCodeCell, RunEnv};
@@ -55,6 +55,7 @@ pub(super) struct WorkerOptionsOfPool {
 
 /// The functions that `js/99_main.js` leaves for the host.
 struct Controls {
+    abort: v8::Global<v8::Function>,
     prepare: v8::Global<v8::Function>,
     begin: v8::Global<v8::Function>,
     settle: v8::Global<v8::Function>,
@@ -203,6 +204,8 @@ impl Worker {
         state.put::<ModuleSpecifier>(job.main.clone());
         state.put(bootstrap_options(job.args));
         state.put(RunEnv(job.env));
+        // `performance.now()` counts from here.
+        state.put(StartTime::default());
         state.put(self.exit_code.clone());
         state.put((job.ports)());
         stdio::install(&mut state, &job.sink, job.stdin);
@@ -227,15 +230,38 @@ impl Worker {
             }
         };
         timings.start_ms = millis(began.elapsed());
+        let running = Instant::now();
         clock.start();
         let exit_code = self.exit_code.clone();
         let outcome = tokio::select! {
             biased;
-            () = stop.stopped() => Outcome::Finished { exit_code: exit_code.0.get() },
-            outcome = self.execute(&assigned) => outcome,
+            () = stop.stopped() => None,
+            outcome = self.execute(&assigned) => Some(outcome),
         };
-        timings.run_ms = millis(began.elapsed()) - timings.start_ms;
+        let outcome = outcome.unwrap_or_else(|| {
+            self.fire_signal(&stop);
+            Outcome::Finished { exit_code: exit_code.0.get() }
+        });
+        timings.run_ms = millis(running.elapsed());
         (outcome, timings)
+    }
+
+    /// Lets the script's listeners of `signal` know. Its loop was idle, so the termination that came with the stop has hit nothing
+    /// yet; it is taken back for them, and comes again after a few milliseconds ([`Stop::insist`]).
+    fn fire_signal(&mut self, stop: &Stop) {
+        let Some(message) = stop.reason().and_then(StopReason::notice) else { return };
+        // The token, which woke us, comes before the termination; it must not hit the listeners.
+        stop.settled();
+        self.main.js_runtime.v8_isolate().cancel_terminate_execution();
+        let abort = self.controls.abort.clone();
+        deno_core::scope!(scope, &mut self.main.js_runtime);
+        v8::tc_scope!(let scope, scope);
+        let abort = v8::Local::new(scope, abort);
+        let receiver = v8::undefined(scope).into();
+        if let Some(message) = v8::String::new(scope, &message) {
+            // What a listener throws is nobody's outcome any more.
+            abort.call(scope, receiver, &[message.into()]);
+        }
     }
 
     async fn execute(&mut self, run: &Assigned) -> Outcome {
@@ -342,6 +368,11 @@ impl Worker {
         }
         let known = self.sink.as_ref().and_then(FrameSink::take_failing);
         let mut error = failure::run_error(error, known);
+        if error.kind == ErrorKind::ScriptError
+            && let Some(kind) = self.loader.kind_of(&error.message)
+        {
+            error.kind = kind;
+        }
         // V8's own words for it say neither the limit nor the setting.
         if let (ErrorKind::ScriptError, "RangeError", Some(limit)) =
             (error.kind, error.name.as_str(), self.buffers.refused_over())
@@ -425,7 +456,12 @@ impl Controls {
             let function = v8::Local::<v8::Function>::try_from(value).map_err(|_| missing())?;
             Ok(v8::Global::new(scope, function))
         };
-        Ok(Self { prepare: function("prepare")?, begin: function("begin")?, settle: function("settle")? })
+        Ok(Self {
+            abort: function("abort")?,
+            prepare: function("prepare")?,
+            begin: function("begin")?,
+            settle: function("settle")?,
+        })
     }
 }
 
@@ -456,6 +492,7 @@ fn waiting_module() -> ModuleSpecifier {
     ModuleSpecifier::parse("mcpx:waiting").expect("it is a URL because it has a scheme and a path")
 }
 
+/// Milliseconds, to the microsecond.
 fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1000.0
+    (duration.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -66,10 +66,16 @@ struct AnyFrame {
     level: Option<String>,
     message: Option<String>,
     attrs: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "present")]
     value: Option<Box<RawValue>>,
     text: Option<String>,
     artifact: Option<Artifact>,
     error: Option<RunError>,
+}
+
+/// A value that is there, `null` included. (An `Option` alone takes `null` for absence.)
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
 impl Frame {

@@ -1,6 +1,7 @@
 //! How a run ended: a value, a throw, or a stop from outside, and who stopped it.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -87,6 +88,16 @@ impl StopReason {
         Some(RunError::plain(kind, message))
     }
 
+    /// What a script's `signal` says, for stops that leave its isolate in order; `None` for the others.
+    pub fn notice(&self) -> Option<String> {
+        match self {
+            Self::Deadline { .. } | Self::Wall { .. } | Self::Cancelled | Self::ClientGone | Self::Shutdown => {
+                self.error().map(|error| error.message)
+            }
+            _ => None,
+        }
+    }
+
     /// Exit code of the run.
     pub fn exit_code(&self) -> i32 {
         match self {
@@ -118,6 +129,8 @@ pub enum Outcome {
 ///
 /// Order matters (V8 reports a termination in several disguises, so the reason must stand before it): reason, token, terminate.
 pub struct Stop {
+    /// Whether the termination that follows the token has been requested.
+    requested: AtomicBool,
     reason: OnceLock<StopReason>,
     token: CancellationToken,
     terminate: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -131,7 +144,12 @@ impl std::fmt::Debug for Stop {
 
 impl Default for Stop {
     fn default() -> Self {
-        Self { reason: OnceLock::new(), token: CancellationToken::new(), terminate: OnceLock::new() }
+        Self {
+            requested: AtomicBool::new(false),
+            reason: OnceLock::new(),
+            token: CancellationToken::new(),
+            terminate: OnceLock::new(),
+        }
     }
 }
 
@@ -144,8 +162,16 @@ impl Stop {
             if let Some(terminate) = self.terminate.get() {
                 terminate();
             }
+            self.requested.store(true, Ordering::Release);
         }
         first
+    }
+
+    /// Waits until the stop that has woken somebody has done its last step, which is a matter of microseconds.
+    pub fn settled(&self) {
+        while self.reason.get().is_some() && !self.requested.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
     }
 
     /// Asks the engine to let go once more. V8 can lose a termination: one that is requested inside a garbage collection, or while
@@ -187,7 +213,7 @@ impl Stop {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use super::*;
 

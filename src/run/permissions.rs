@@ -158,7 +158,9 @@ impl PermissionSet {
             }
         };
         if self.workspace {
-            let own = vec![text(place.cwd), text(place.temp)];
+            let mut own = vec![text(place.cwd), text(place.temp)];
+            // A run without a folder of its caller's stands in its temp folder.
+            own.dedup();
             allow("write", own.clone());
             allow("read", own.into_iter().chain(place.script_folder.map(text)).collect());
         }

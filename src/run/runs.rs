@@ -28,7 +28,7 @@ use crate::store::Store;
 
 /// Milliseconds between two requests to let go. Together they are how long after a stop the caller gets its `end` at the latest: a
 /// little under the 100 ms of SPEC 6.2.
-const INSIST: [u64; 5] = [2, 8, 20, 30, 35];
+const INSIST: [u64; 4] = [10, 20, 30, 35];
 
 /// Pause between two requests to a thread that did not answer in time.
 const INSIST_LATER: Duration = Duration::from_secs(1);
@@ -61,7 +61,10 @@ struct Inner {
     grounds: Grounds,
     base_env: BTreeMap<String, String>,
     places: Arc<Semaphore>,
-    queued: AtomicUsize,
+    /// Runs that were accepted and have not ended: those that wait and those that run.
+    accepted: AtomicUsize,
+    /// Runs that have an isolate.
+    running: AtomicUsize,
     finished: AtomicU64,
     stuck: AtomicUsize,
     active: Mutex<Active>,
@@ -102,7 +105,8 @@ impl Runs {
             upstreams: parts.upstreams,
             grounds: parts.grounds,
             base_env: parts.base_env,
-            queued: AtomicUsize::new(0),
+            accepted: AtomicUsize::new(0),
+            running: AtomicUsize::new(0),
             finished: AtomicU64::new(0),
             stuck: AtomicUsize::new(0),
             active: Mutex::default(),
@@ -117,7 +121,7 @@ impl Runs {
     /// Everything later is a frame.
     pub async fn start(&self, spec: RunSpec) -> Result<Run, PublicError> {
         let began = Instant::now();
-        let waiting = self.inner.enqueue()?;
+        let accepted = self.inner.accept()?;
         let private = self.inner.grounds.private_folder().map_err(|error| {
             PublicError::new(ErrorKind::Storage, format!("cannot make the run's temp folder: {error}"))
         })?;
@@ -131,7 +135,7 @@ impl Runs {
         let stop = Arc::new(Stop::default());
         let id = spec.id.clone();
         self.inner.register(&id, &stop)?;
-        let begun = Begun { spec, private, cwd, sink, stop, waiting, began };
+        let begun = Begun { spec, private, cwd, sink, stop, accepted, began };
         tokio::spawn(supervise(self.inner.clone(), begun, prepared));
         Ok(Run { id, frames })
     }
@@ -147,9 +151,10 @@ impl Runs {
 
     /// What is going on.
     pub fn numbers(&self) -> RunsNumbers {
+        let running = self.inner.running.load(Ordering::SeqCst);
         RunsNumbers {
-            running: self.inner.lock().stops.len(),
-            queued: self.inner.queued.load(Ordering::SeqCst),
+            running,
+            queued: self.inner.accepted.load(Ordering::SeqCst).saturating_sub(running),
             finished: self.inner.finished.load(Ordering::SeqCst),
             stuck: self.inner.stuck.load(Ordering::SeqCst),
             pool: self.inner.engine.pool.numbers(),
@@ -175,13 +180,29 @@ impl Runs {
     }
 }
 
-/// A place in the queue, given back when dropped.
+/// Counts an accepted run until it is dropped.
 #[derive(Debug)]
-struct Queued(Arc<Inner>);
+struct Accepted(Arc<Inner>);
 
-impl Drop for Queued {
+impl Drop for Accepted {
     fn drop(&mut self) {
-        self.0.queued.fetch_sub(1, Ordering::SeqCst);
+        self.0.accepted.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Counts a run that has an isolate until it is dropped.
+struct Running<'a>(&'a Inner);
+
+impl<'a> Running<'a> {
+    fn new(inner: &'a Inner) -> Self {
+        inner.running.fetch_add(1, Ordering::SeqCst);
+        Self(inner)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -190,7 +211,7 @@ impl Inner {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enqueue(self: &Arc<Self>) -> Result<Queued, PublicError> {
+    fn accept(self: &Arc<Self>) -> Result<Accepted, PublicError> {
         let stuck = self.stuck.load(Ordering::SeqCst);
         if stuck >= self.settings.exec_max_stuck.max(1) {
             let message = format!(
@@ -199,13 +220,13 @@ impl Inner {
             return Err(PublicError::new(ErrorKind::Interrupted, message));
         }
         let limit = self.settings.exec_queue + self.settings.concurrency();
-        let before = self.queued.fetch_add(1, Ordering::SeqCst);
-        let queued = Queued(self.clone());
+        let before = self.accepted.fetch_add(1, Ordering::SeqCst);
+        let accepted = Accepted(self.clone());
         if before >= limit {
             let message = format!("{before} runs are running or waiting, and no more may wait (exec.queue)");
             return Err(PublicError::new(ErrorKind::QueueFull, message));
         }
-        Ok(queued)
+        Ok(accepted)
     }
 
     fn register(&self, id: &RunId, stop: &Arc<Stop>) -> Result<(), PublicError> {
@@ -242,7 +263,7 @@ struct Begun {
     cwd: PathBuf,
     sink: FrameSink,
     stop: Arc<Stop>,
-    waiting: Queued,
+    accepted: Accepted,
     began: Instant,
 }
 
@@ -251,7 +272,7 @@ type Reported = (Outcome, Timings);
 
 /// Carries one run from the queue to its end.
 async fn supervise(inner: Arc<Inner>, begun: Begun, prepared: Result<Prepared, RunError>) {
-    let Begun { spec, private, cwd, sink, stop, waiting, began } = begun;
+    let Begun { spec, private, cwd, sink, stop, accepted, began } = begun;
     let script_folder = match &spec.script {
         super::spec::Script::File(path) => path.parent(),
         super::spec::Script::Text(_) => None,
@@ -298,6 +319,7 @@ async fn supervise(inner: Arc<Inner>, begun: Begun, prepared: Result<Prepared, R
             return;
         }
     };
+    let running = Running::new(&inner);
     let env = inner.env_of(&spec, &private);
     let clock = spare.clock();
     let parts = PortParts {
@@ -329,7 +351,7 @@ async fn supervise(inner: Arc<Inner>, begun: Begun, prepared: Result<Prepared, R
         sink: sink.clone(),
         stop: stop.clone(),
         clock: clock.clone(),
-        queue_ms: began.elapsed().as_secs_f64() * 1000.0,
+        queue_ms: (began.elapsed().as_secs_f64() * 1e6).round() / 1e3,
     };
     let (reported, mut report) = oneshot::channel::<Reported>();
     let (gone, mut retired) = oneshot::channel::<()>();
@@ -371,8 +393,9 @@ async fn supervise(inner: Arc<Inner>, begun: Begun, prepared: Result<Prepared, R
         inner.stuck.fetch_sub(1, Ordering::SeqCst);
     }
     inner.unregister(&spec.id);
+    drop(running);
     drop(permit);
-    drop(waiting);
+    drop(accepted);
 }
 
 /// Resolves with the limit when the run's own time is over; never for a run without one.

@@ -50,12 +50,12 @@ fn folder_umask_and_environment_belong_to_the_run() {
         "const cwd = Deno.cwd(); const mask = process.umask(); emit(cwd);
          while (!(await Deno.stat('go').catch(() => null))) await new Promise((r) => setTimeout(r, 5));
          return [Deno.cwd() === cwd, process.umask() === mask, Deno.env.get('MARK')]",
-        &json!({}),
+        &json!({"permissions": "workspace,allow-sys"}),
     );
     let cwd = other.until("emit")["value"].as_str().unwrap().to_owned();
     let document = daemon.run(
         "process.umask(0); Deno.env.set('MARK', '1'); Deno.chdir('/'); return [Deno.cwd(), process.cwd(), process.umask()]",
-        &json!({"permissions": "workspace,allow-read=/"}),
+        &json!({"permissions": "workspace,allow-read=/,allow-sys"}),
     );
     assert_eq!(result_of(&document), json!(["/", "/", 0]));
     assert_eq!((own("cwd"), own("root")), before);
@@ -63,7 +63,9 @@ fn folder_umask_and_environment_belong_to_the_run() {
     assert!(!status.contains("Umask:\t0000"), "{status}");
     std::fs::write(std::path::Path::new(&cwd).join("go"), "").unwrap();
     assert_eq!(other.until("result")["value"], json!([true, true, null]));
-    assert_eq!(daemon.value("return [process.umask() === 0, Deno.cwd() === '/']"), json!([false, false]));
+    let options = json!({"permissions": "workspace,allow-sys"});
+    let next = daemon.run("return [process.umask() === 0, Deno.cwd() === '/']", &options);
+    assert_eq!(result_of(&next), json!([false, false]));
 }
 
 #[test]
@@ -71,9 +73,7 @@ fn the_daemons_own_things_are_out_of_reach_even_with_all_permissions() {
     let daemon = Daemon::start();
     let (status, pid) = (daemon.status(), daemon.pid());
     let path = |name: &str| status[name].as_str().unwrap().to_owned();
-    std::os::unix::fs::symlink(path("store"), daemon.place().work().join("link")).unwrap();
-    let link = daemon.place().work().join("link").display().to_string();
-    let denied = [path("store"), path("record"), format!("{}/x", path("state")), link];
+    let denied = [path("store"), path("record"), format!("{}/x", path("state"))];
     let denied = denied.iter().map(String::as_str).chain([
         "/proc/self/environ",
         "/proc/self/mem",
@@ -140,21 +140,28 @@ fn a_workspace_is_the_working_folder_and_a_private_one() {
 }
 
 #[test]
-fn links_do_not_lead_out_of_the_workspace() {
+fn a_script_cannot_link_its_way_out() {
     let daemon = Daemon::start();
     let work = daemon.place().work();
-    std::os::unix::fs::symlink("/etc/hostname", work.join("l")).unwrap();
-    std::os::unix::fs::symlink("../..", work.join("up")).unwrap();
     outcomes(
         &daemon,
         &json!({"cwd": work}),
         &[
-            ("Deno.readTextFileSync('l')", "NotCapable"),
-            ("[...Deno.readDirSync('up')]", "NotCapable"),
-            ("artifact('x', { path: 'l' })", "NotCapable"),
-            ("import('./l')", "NotCapable"),
+            ("(Deno.symlinkSync('/etc/hostname', 'l'), Deno.readTextFileSync('l'))", "NotCapable"),
+            ("(Deno.mkdirSync('d'), Deno.symlinkSync('../..', 'd/up'), [...Deno.readDirSync('d/up')])", "NotCapable"),
+            ("Deno.linkSync('/etc/hostname', 'h')", "NotCapable"),
+            ("Deno.renameSync('/etc/hostname', 'h')", "NotCapable"),
+            ("Deno.copyFileSync('/etc/hostname', 'h')", "NotCapable"),
+            ("artifact('x', { path: '/etc/hostname' })", "NotCapable"),
         ],
     );
+    // What no run may touch is out of reach by a link, too, for a run that may make one.
+    let store = daemon.status()["store"].as_str().unwrap().to_owned();
+    let by_link = format!("(Deno.symlinkSync({store:?}, 'store'), Deno.readFileSync('store'))");
+    let by_folder =
+        format!("(Deno.symlinkSync({:?}, 'root'), [...Deno.readDirSync('root/state/default')])", daemon.place().root());
+    let options = json!({"cwd": work, "permissions": "none,allow-read,allow-write"});
+    outcomes(&daemon, &options, &[(by_link.as_str(), "NotCapable"), (by_folder.as_str(), "NotCapable")]);
 }
 
 #[test]
@@ -250,9 +257,7 @@ fn a_child_process_sees_the_runs_environment_only() {
     let source =
         "const { stdout } = await new Deno.Command('/usr/bin/env').output(); return new TextDecoder().decode(stdout)";
     let document = daemon.run(source, &json!({"permissions": "workspace,allow-run", "env": {"ONLY": "this"}}));
-    let seen = result_of(&document);
-    assert!(seen.as_str().unwrap().contains("ONLY=this"), "{seen}");
-    assert!(!seen.as_str().unwrap().contains("MCPX_STATE_DIR"), "{seen}");
+    assert_eq!(result_of(&document), "ONLY=this\n");
     let preload = "new Deno.Command('/usr/bin/true', { env: { LD_PRELOAD: './x.so' } }).outputSync()";
     let options = json!({"permissions": "workspace,allow-run=/usr/bin/true"});
     outcomes(&daemon, &options, &[(preload, "NotCapable")]);
@@ -274,9 +279,11 @@ fn what_would_reach_beyond_the_run_is_refused() {
             ("(await import('node:os')).setPriority(5)", "NotSupported"),
         ],
     );
-    let document = daemon.exec("await Deno.openKv()");
+    let document =
+        daemon.run("await Deno.connect({ transport: 'vsock', cid: 1, port: 1 })", &json!({"permissions": "all"}));
     assert_eq!(failure_of(&document).0, "unsupported", "{document:#}");
-    assert!(failure_of(&document).1.contains("Deno.openKv"), "{document:#}");
+    assert!(failure_of(&document).1.contains("unstable"), "{document:#}");
+    assert_eq!(daemon.value("return [typeof Deno.openKv, typeof Deno.cron]"), json!(["undefined", "undefined"]));
     assert_eq!(daemon.value("return [confirm('?'), prompt('?'), alert('!')]"), json!([false, null, null]));
     daemon.is_alive();
 }

@@ -236,7 +236,7 @@ fn standard_input_reaches_a_script_when_it_is_a_file() {
     let input = place.write("input.txt", "first\nsécond\n");
     let source = "const text = await new Response(Deno.stdin.readable).text(); return text.split('\\n').slice(0, 2)";
     let mut command = place.command(&["--json", "exec", source]);
-    command.stdin(std::fs::File::open(&input).unwrap());
+    command.stdin(std::fs::File::open(input).unwrap());
     assert_eq!(Running::start(command).end().json()["result"], json!(["first", "sécond"]));
     let daemon = Daemon::start();
     let by_node = "const { readFileSync } = await import('node:fs'); return readFileSync(0, 'utf8')";

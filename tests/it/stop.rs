@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Daemon, Place, Running, failure_of, result_of, wait_until, words};
+use crate::support::{Daemon, Place, Running, failure_of, result_of, spec, wait_until, words};
 
 /// Runs a script with a second of own time, which it must overstay; the next run must succeed at once.
 #[track_caller]
@@ -33,6 +33,20 @@ fn busy_scripts_are_stopped() {
         assert_eq!(document["retired"], true, "{source}");
     }
     daemon.is_alive();
+}
+
+#[test]
+fn a_stop_is_not_lost_inside_a_built_in() {
+    let daemon = Daemon::start();
+    for source in [
+        "for (;;) new Array(1000).fill(1)",
+        "for (;;) { new Array(1000).fill(1); Date.now() }",
+        "for (;;) new Array(1000).concat([1])",
+        "for (;;) structuredClone({ a: [1, 2, 3] })",
+    ] {
+        overstays(&daemon, source);
+        wait_until("the thread to be given back", || daemon.status()["runs"]["stuck"] == 0);
+    }
 }
 
 #[test]
@@ -75,11 +89,7 @@ fn what_was_returned_before_the_deadline_arrives() {
 
 #[test]
 fn waiting_for_a_tool_is_not_the_scripts_own_time() {
-    let spec = json!({
-        "tools": [{"name": "slow", "inputSchema": {"type": "object"}}],
-        "results": {"slow": {"delay": 2000}},
-    });
-    let daemon = Daemon::with_fake(&spec);
+    let daemon = Daemon::with_fake(&spec(json!({"slow": {"delay": 2000}}), &[]));
     let limited = json!({"timeout": "1s"});
     assert_eq!(result_of(&daemon.run("return await fake.slow({})", &limited)), "ok");
     let beside = "const call = fake.slow({}); setTimeout(() => {}, 10); return await call";
@@ -90,11 +100,8 @@ fn waiting_for_a_tool_is_not_the_scripts_own_time() {
 
 #[test]
 fn the_wall_clock_stops_even_a_wait_for_a_tool() {
-    let spec = json!({
-        "tools": [{"name": "never", "inputSchema": {"type": "object"}}],
-        "results": {"never": {"never": true}},
-    });
-    let daemon = Daemon::with_fakes(&[("fake", &spec)], &["--exec-max-wall=2s"]);
+    let never = spec(json!({"never": {"never": true}}), &[]);
+    let daemon = Daemon::with_fakes(&[("fake", &never)], &["--exec-max-wall=2s"]);
     let document = daemon.exec("await fake.never({})");
     assert_eq!(failure_of(&document).0, "timeout", "{document:#}");
     assert!(failure_of(&document).1.contains("2s of wall clock (exec.maxWall)"), "{document:#}");
@@ -130,8 +137,8 @@ fn an_exit_ends_the_run_and_not_the_daemon() {
             "before\n",
         ),
         ("setTimeout(() => Deno.exit(7), 1); await new Promise(() => {})", 7, ""),
-        ("process.on('exit', () => console.log('hook')); process.exitCode = 4", 4, "hook\n"),
-        ("Deno.exitCode = 6", 6, ""),
+        ("process.on('exit', () => console.log('hook')); process.exitCode = 4; return", 4, "hook\n"),
+        ("Deno.exitCode = 6; return", 6, ""),
         ("process.exit(5); console.log('after')", 5, ""),
         ("process.abort()", 134, ""),
         ("process.kill(process.pid, 'SIGKILL'); console.log('after')", 137, ""),
@@ -163,7 +170,7 @@ fn a_runaway_heap_ends_its_run_and_not_the_daemon() {
     let mut daemon = Daemon::start();
     let small = json!({"limits": {"heapBytes": 64 << 20}});
     for source in [
-        "const keep = []; for (;;) keep.push(new Array(1000).fill(1))",
+        "const keep = []; for (;;) keep.push({ a: 1, b: [1, 2, 3] })",
         "const keep = {}; for (let i = 0; ; i++) keep['k' + i] = { i }",
         "return new Array(1.2e8).fill(0)",
         "const keep = []; for (;;) { keep.push('x'.repeat(1000) + keep.length); await 0 }",
@@ -173,6 +180,7 @@ fn a_runaway_heap_ends_its_run_and_not_the_daemon() {
         assert!(failure_of(&document).1.contains("64.0 MiB (exec.maxHeapBytes)"), "{document:#}");
         assert_eq!(document["exitCode"], 1);
         daemon.is_alive();
+        wait_until("its thread to be given back", || daemon.status()["runs"]["stuck"] == 0);
     }
     let document = daemon.run("let s = 'x'; for (;;) { s += s; s.charCodeAt(0) }", &small);
     let by_limit = failure_of(&document).0 == "heap_limit";
@@ -183,13 +191,26 @@ fn a_runaway_heap_ends_its_run_and_not_the_daemon() {
 }
 
 #[test]
+fn a_heap_that_grows_inside_a_built_in_ends_its_run_and_not_the_daemon() {
+    let mut daemon = Daemon::start();
+    let small = json!({"limits": {"heapBytes": 64 << 20}});
+    for source in [
+        "const keep = []; for (;;) keep.push(new Array(1000).fill(1))",
+        "const keep = []; for (;;) keep.push(Array.from({ length: 1000 }, () => 1))",
+    ] {
+        let document = daemon.run(source, &small);
+        assert_eq!(failure_of(&document).0, "heap_limit", "{source}: {document:#}");
+        wait_until("its thread to be given back", || daemon.status()["runs"]["stuck"] == 0);
+        daemon.is_alive();
+    }
+}
+
+#[test]
 fn a_client_that_goes_away_stops_its_run() {
     let place = Place::new();
-    let spec = json!({
-        "tools": [{"name": "never", "inputSchema": {"type": "object"}}], "results": {"never": {"never": true}},
-        "log": place.work().join("fake.log"),
-    });
-    place.servers(&json!({"fake": place.fake("fake", &spec)}));
+    let mut never = spec(json!({"never": {"never": true}}), &[]);
+    never["log"] = json!(place.work().join("fake.log"));
+    place.servers(&json!({"fake": place.fake("fake", &never)}));
     let daemon = Daemon::start_in(place, &[]);
     let running = || daemon.status()["runs"]["running"].as_u64().unwrap();
     for source in ["while (true) {}", "await new Promise(() => {})", "for (;;) emit('x'.repeat(1000))"] {
@@ -228,6 +249,7 @@ fn a_run_can_be_cancelled_by_its_id() {
         let rest: Vec<Value> = stream.collect();
         assert_eq!(words(&rest), ["error", "end"]);
         assert_eq!((&rest[0]["error"]["kind"], &rest[1]["exitCode"]), (&json!("cancelled"), &json!(130)));
+        wait_until("the run to be forgotten", || daemon.status()["runs"]["running"] == 0);
         let again = daemon.remote().post(&format!("/v1/exec/{id}/cancel"), "");
         assert_eq!((again.status, again.refusal().0.as_str()), (404, "not_found"));
     }
@@ -252,9 +274,8 @@ fn the_signal_of_a_run_fires_when_it_is_stopped() {
 fn control_c_stops_the_run() {
     let daemon = Daemon::start();
     let running = || daemon.status()["runs"]["running"].as_u64().unwrap();
-    for source in
-        ["while (true) {}", "await new Promise(() => {})", "for (;;) await 0", "setInterval(() => {}, 1)", "for (;;) ;"]
-    {
+    let waiting = "await new Promise((done) => setTimeout(done, 3_600_000))";
+    for source in ["while (true) {}", waiting, "for (;;) await 0", "setInterval(() => {}, 1)", "emit(1); for (;;);"] {
         let command = Running::start(daemon.place().command(&["exec", source]));
         wait_until("the run to start", || running() == 1);
         command.signal(libc::SIGINT);

@@ -2,6 +2,7 @@
 
 mod cli;
 mod daemon;
+mod fake;
 mod frames;
 mod http;
 mod place;
@@ -9,9 +10,10 @@ mod wait;
 
 pub(crate) use cli::{Running, Said};
 pub(crate) use daemon::{Daemon, LOCAL_HEADER, failure_of, result_of};
+pub(crate) use fake::{echoing, spec};
 pub(crate) use frames::{Frames, words};
-pub(crate) use http::{Answer, Client, Opened};
-pub(crate) use place::{MCPX, Place, signal};
+pub(crate) use http::{Client, Opened};
+pub(crate) use place::{Place, signal};
 pub(crate) use wait::{wait_for, wait_until};
 
 /// SHA-256 as 64 hex digits.

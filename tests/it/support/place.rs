@@ -10,7 +10,7 @@ use super::cli::{Running, Said};
 use super::wait::wait_until;
 
 /// The program under test.
-pub(crate) const MCPX: &str = env!("CARGO_BIN_EXE_mcpx");
+const MCPX: &str = env!("CARGO_BIN_EXE_mcpx");
 
 /// Folders of one test: working folder, state, cache, runtime, home, temp. Daemons that were started in it end with it.
 #[derive(Debug)]
@@ -116,8 +116,27 @@ impl Place {
     }
 }
 
+impl Place {
+    /// What the daemons of this place have logged, for a test that fails.
+    fn show_logs(&self) {
+        let states = std::fs::read_dir(self.state()).into_iter().flatten().flatten();
+        let logs = states.map(|state| state.path().join("daemon.log")).chain([self.root().join("daemon.err")]);
+        for log in logs {
+            if let Ok(text) = std::fs::read_to_string(&log) {
+                #[expect(clippy::print_stderr, reason = "the harness shows it with the failure")]
+                {
+                    eprintln!("{}:\n{text}", log.display());
+                }
+            }
+        }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.show_logs();
+        }
         for pid in self.daemons() {
             signal(pid, libc::SIGCONT);
             signal(pid, libc::SIGTERM);
