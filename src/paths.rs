@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Variables that stay in the daemon's process: the search path, the locale, where temporary files go, proxies and certificates
 /// for `fetch`.
-const KEPT: [&str; 13] = [
-    "TOKIO_WORKER_THREADS",
+const KEPT: [&str; 12] = [
     "PATH",
     "LANG",
     "LC_ALL",

@@ -38,7 +38,37 @@ pub(crate) fn noise() -> String {
     };
     let samples: Vec<Duration> = (0..200).map(|_| once()).collect();
     let (p50, p99) = (percentile(&samples, 0.5), percentile(&samples, 0.99));
+    let wake = wake();
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().next().unwrap_or("?").to_owned();
-    format!("noise: a fixed computation takes p50 {}, p99 {}; load average {load}", millis(p50), millis(p99))
+    format!(
+        "noise: a fixed computation takes p50 {}, p99 {}; waking another thread and being woken p50 {}, p99 {}; load average {load}",
+        millis(p50),
+        millis(p99),
+        millis(percentile(&wake, 0.5)),
+        millis(percentile(&wake, 0.99))
+    )
+}
+
+/// Round trips of a byte between two threads over a socket pair: two wake-ups each, the unit of everything between threads.
+fn wake() -> Vec<Duration> {
+    use std::io::Read as _;
+    let Ok((mut here, mut there)) = std::os::unix::net::UnixStream::pair() else { return Vec::new() };
+    let echo = std::thread::spawn(move || {
+        let mut byte = [0];
+        while there.read_exact(&mut byte).is_ok() && there.write_all(&byte).is_ok() {}
+    });
+    let mut byte = [0];
+    let mut samples = Vec::new();
+    for _ in 0..300 {
+        let began = Instant::now();
+        if here.write_all(&byte).and_then(|()| here.read_exact(&mut byte)).is_err() {
+            break;
+        }
+        samples.push(began.elapsed());
+    }
+    drop(here);
+    // It ends with the socket.
+    let _ = echo.join();
+    samples
 }

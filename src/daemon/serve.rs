@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::record::InfoRecord;
 use crate::config::Config;
 use crate::http::{self, Activity, AppState};
-use crate::isolate::{IsolateLimits, IsolatePool, Platform, Transpiler};
+use crate::isolate::{IsolateOptions, IsolatePool, Platform, Transpiler};
 use crate::mcp::{UpstreamLimits, Upstreams};
 use crate::paths::{Environment, Paths, private_folder};
 use crate::run::place::Grounds;
@@ -79,15 +79,19 @@ pub async fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     };
     let upstreams = Upstreams::new(&config, limits, env.0.clone(), tokio::runtime::Handle::current());
     let transpiler = Transpiler::default();
-    let limits = IsolateLimits { heap: settings.exec_max_heap_bytes, buffers: settings.exec_max_buffer_bytes };
-    let pool = IsolatePool::new(platform, settings.exec_warm, limits, transpiler.clone());
+    let isolates = IsolateOptions {
+        heap: settings.exec_max_heap_bytes,
+        buffers: settings.exec_max_buffer_bytes,
+        forbidden: forbidden(&paths),
+    };
+    let pool = IsolatePool::new(platform, settings.exec_warm, isolates, transpiler.clone());
     let runs = Runs::new(RunParts {
         settings: settings.clone(),
         pool,
         transpiler,
         store: store.clone(),
         upstreams: upstreams.clone(),
-        grounds: Grounds { temp_root: paths.temp.clone(), forbidden: forbidden(&paths) },
+        grounds: Grounds::new(paths.temp.clone(), forbidden(&paths)),
         base_env: base_env(&env),
     });
     let record = InfoRecord {
@@ -137,6 +141,8 @@ pub async fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     }
     upstreams.shutdown().await;
     let closed = tokio::task::spawn_blocking(move || store.close()).await;
+    // Folders that were ready for runs that never came.
+    sweep(&paths.temp);
     remove(&paths.socket);
     drop(lock);
     match closed {

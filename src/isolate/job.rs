@@ -17,8 +17,9 @@ use crate::run::sink::FrameSink;
 /// Makes the ports on the isolate's thread, where they live.
 pub type PortsMaker = Box<dyn FnOnce() -> RunPorts + Send>;
 
-/// Learns how the script ended, on the isolate's thread, once nothing of the run is alive any more.
-pub type Report = Box<dyn FnOnce(Outcome, Timings) + Send>;
+/// Learns how the script ended, on the isolate's thread, once nothing of the run is alive any more. What it returns is dropped
+/// when the isolate is gone.
+pub type Report = Box<dyn FnOnce(Outcome, Timings) -> Box<dyn Send> + Send>;
 
 /// One run as an isolate needs it.
 pub struct Job {

@@ -18,6 +18,7 @@ use deno_core::{
 use deno_error::{JsErrorBox, JsErrorClass as _};
 use deno_runtime::deno_permissions::{OpenAccessKind, PermissionsContainer};
 
+use super::guarded_fs::ForbiddenPaths;
 use super::program::{Program, Role, Transpiler};
 use crate::error::ErrorKind;
 use crate::run::frame::RunError;
@@ -52,6 +53,7 @@ pub(super) struct Modules {
 /// The loader of one isolate.
 pub(super) struct Loader {
     transpiler: Transpiler,
+    forbidden: ForbiddenPaths,
     modules: RefCell<Option<Modules>>,
     /// What was loaded, for the source maps.
     loaded: RefCell<HashMap<String, Arc<Program>>>,
@@ -62,9 +64,10 @@ pub(super) struct Loader {
 }
 
 impl Loader {
-    pub(super) fn new(transpiler: Transpiler) -> Self {
+    pub(super) fn new(transpiler: Transpiler, forbidden: ForbiddenPaths) -> Self {
         Self {
             transpiler,
+            forbidden,
             modules: RefCell::default(),
             loaded: RefCell::default(),
             failure: RefCell::default(),
@@ -124,7 +127,7 @@ impl Loader {
         }
         let text = match modules.carried.get(specifier) {
             Some(text) => text.clone(),
-            None if specifier.scheme() == "file" => read(specifier, &modules.permissions)?,
+            None if specifier.scheme() == "file" => read(specifier, &modules.permissions, &self.forbidden)?,
             None if specifier.scheme() == "data" => data_url(specifier)?,
             None => return Err(no_such_scheme(specifier.as_str())),
         };
@@ -162,13 +165,18 @@ fn source(module_type: ModuleType, code: String, specifier: &ModuleSpecifier) ->
 }
 
 /// Reads a file that the run may read. Errors of the permission keep their own class.
-fn read(specifier: &ModuleSpecifier, permissions: &PermissionsContainer) -> Result<String, ModuleLoaderError> {
+fn read(
+    specifier: &ModuleSpecifier,
+    permissions: &PermissionsContainer,
+    forbidden: &ForbiddenPaths,
+) -> Result<String, ModuleLoaderError> {
     let path = specifier
         .to_file_path()
         .map_err(|()| fail(ErrorKind::NotFound, format!("{specifier} is not a path on this machine")))?;
     let checked = permissions
         .check_open(Cow::Borrowed(Path::new(&path)), OpenAccessKind::Read, Some("import"))
         .map_err(JsErrorBox::from_err)?;
+    forbidden.follow(&checked).map_err(JsErrorBox::from_err)?;
     std::fs::read_to_string(&*checked).map_err(|error| {
         let kind =
             if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::ScriptError };

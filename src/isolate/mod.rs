@@ -4,6 +4,7 @@
 
 mod buffers;
 mod failure;
+mod guarded_fs;
 mod heap;
 mod job;
 mod loader;
@@ -20,6 +21,6 @@ mod worker;
 pub use deno_core::ModuleSpecifier;
 pub use job::{Job, PortsMaker, Report};
 pub use platform::{Platform, PlatformError};
-pub use pool::{IsolateLimits, IsolatePool, PoolError, PoolNumbers};
+pub use pool::{IsolateOptions, IsolatePool, PoolError, PoolNumbers};
 pub use program::{PARSE_STACK, Program, Role, SCRIPT_NAME, Transpiler};
 pub use thread::{Spare, ThreadError};

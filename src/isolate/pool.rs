@@ -3,6 +3,7 @@
 //! Owns the spares and the count of live isolate threads. Any thread may call it; making isolates happens on their own threads.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,11 +36,15 @@ pub struct PoolNumbers {
     pub live: usize,
 }
 
-/// The most that a run can have of an isolate, in bytes.
-#[derive(Debug, Clone, Copy)]
-pub struct IsolateLimits {
+/// What every isolate of a pool is made with.
+#[derive(Debug, Clone)]
+pub struct IsolateOptions {
+    /// The most V8 heap that a run can have, in bytes.
     pub heap: u64,
+    /// The most ArrayBuffer memory that a run can have, in bytes.
     pub buffers: u64,
+    /// Files and folders that no script reaches, whatever it was granted and whichever way a path leads there.
+    pub forbidden: Vec<PathBuf>,
 }
 
 /// The pool. Cheap to clone.
@@ -74,9 +79,14 @@ struct Spares {
 
 impl IsolatePool {
     /// Makes the pool and starts its first spares. The platform proves that V8 runs.
-    pub fn new(_platform: Platform, warm: usize, limits: IsolateLimits, transpiler: Transpiler) -> Self {
+    pub fn new(_platform: Platform, warm: usize, options: IsolateOptions, transpiler: Transpiler) -> Self {
         let shared = Shared {
-            options: WorkerOptionsOfPool { heap_limit: limits.heap, buffer_limit: limits.buffers, transpiler },
+            options: WorkerOptionsOfPool {
+                heap_limit: options.heap,
+                buffer_limit: options.buffers,
+                forbidden: options.forbidden.into(),
+                transpiler,
+            },
             target: warm,
             runtime: tokio::runtime::Handle::current(),
             spares: Mutex::default(),

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +12,6 @@ use std::time::{Duration, Instant};
 use deno_core::error::{CoreError, CoreErrorKind};
 use deno_core::{JsRuntime, ModuleId, ModuleSpecifier, PollEventLoopOptions, v8};
 use deno_resolver::npm::{DenoInNpmPackageChecker, NpmResolver};
-use deno_runtime::deno_fs::RealFs;
 use deno_runtime::deno_io::{Stdio, StdioPipe};
 use deno_runtime::deno_permissions::PermissionsContainer;
 use deno_runtime::deno_web::{BlobStore, InMemoryBroadcastChannel, StartTime};
@@ -21,6 +21,7 @@ use mcpx_ops::{ExitCodeCell, RunEnv};
 use sys_traits::impls::RealSys;
 
 use super::buffers::{self, Budget};
+use super::guarded_fs::{ForbiddenPaths, GuardedFs};
 use super::job::Job;
 use super::loader::{Loader, Modules};
 use super::program::Transpiler;
@@ -50,6 +51,8 @@ pub(super) struct WorkerOptionsOfPool {
     pub(super) heap_limit: u64,
     /// Bytes; a run can ask for less.
     pub(super) buffer_limit: u64,
+    /// Out of reach for every script.
+    pub(super) forbidden: Arc<[PathBuf]>,
     pub(super) transpiler: Transpiler,
 }
 
@@ -95,8 +98,10 @@ impl Worker {
                 additional_extensions: vec![mcpx_ops::mcpx::init()],
             },
         );
+        let forbidden = ForbiddenPaths::default();
+        forbidden.set(options.forbidden.to_vec());
         let current = CurrentStop::default();
-        let loader = Rc::new(Loader::new(options.transpiler.clone()));
+        let loader = Rc::new(Loader::new(options.transpiler.clone(), forbidden.clone()));
         let null = || {
             let file = std::fs::File::options().read(true).write(true).open("/dev/null");
             file.map(StdioPipe::file).map_err(WorkerError::NullDevice)
@@ -106,7 +111,7 @@ impl Worker {
             broadcast_channel: InMemoryBroadcastChannel::default(),
             deno_rt_native_addon_loader: None,
             feature_checker: Arc::new(features(&current)),
-            fs: Arc::new(RealFs),
+            fs: Arc::new(GuardedFs::new(forbidden)),
             module_loader: loader.clone(),
             node_services: None,
             npm_process_state_provider: None,

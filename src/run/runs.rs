@@ -111,6 +111,7 @@ impl Runs {
             stuck: AtomicUsize::new(0),
             active: Mutex::default(),
         };
+        inner.grounds.restock();
         Self { inner: Arc::new(inner) }
     }
 
@@ -239,6 +240,7 @@ impl Inner {
     }
 
     fn unregister(&self, id: &RunId) {
+        self.grounds.restock();
         self.lock().stops.remove(id);
         self.finished.fetch_add(1, Ordering::SeqCst);
     }
@@ -355,7 +357,7 @@ async fn supervise(inner: Arc<Inner>, begun: Begun, prepared: Result<Prepared, R
     };
     let (reported, mut report) = oneshot::channel::<Reported>();
     let (gone, mut retired) = oneshot::channel::<()>();
-    let ended = End { sink: sink.clone(), stop: stop.clone(), reported: Some(reported), _gone: gone };
+    let ended = End { sink: sink.clone(), stop: stop.clone(), reported: Some(reported), gone: Some(gone) };
     if !give(spare, job, Box::new(move |outcome, timings| ended.report(outcome, timings))) {
         sink.end_unstarted(RunError::plain(ErrorKind::Internal, "the isolate died before it got the script"));
     }
@@ -415,16 +417,18 @@ struct End {
     sink: FrameSink,
     stop: Arc<Stop>,
     reported: Option<oneshot::Sender<Reported>>,
-    /// Dropped with this value: tells the supervisor that nothing of the run is alive.
-    _gone: oneshot::Sender<()>,
+    /// Dropped when the isolate is gone: tells the supervisor.
+    gone: Option<oneshot::Sender<()>>,
 }
 
 impl End {
-    fn report(mut self, outcome: Outcome, timings: Timings) {
+    /// Ends the stream; what it returns keeps the run's place until the isolate is gone.
+    fn report(mut self, outcome: Outcome, timings: Timings) -> Box<dyn Send> {
         self.sink.end(&outcome, self.stop.reason(), true, Some(timings));
         if let Some(reported) = self.reported.take() {
             let _ = reported.send((outcome, timings));
         }
+        Box::new(self.gone.take())
     }
 }
 
