@@ -24,6 +24,9 @@ use std::process::ExitCode;
 /// What a benchmark fails with; the text is for the person who ran it.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// A part measures and prints.
+type Part = fn() -> Result<(), Failure>;
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     if words.iter().any(|word| word == noop::FLAG) {
@@ -31,7 +34,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let wanted = |part: &str| words.is_empty() || words.iter().any(|word| word == part);
-    let parts: [(&str, fn() -> Result<(), Failure>); 4] =
+    let parts: [(&str, Part); 4] =
         [("exec", exec::run), ("calls", calls::run), ("artifacts", artifacts::run), ("memory", memory::run)];
     stats::say(&format!("mcpx {}, {} cores, {}\n", env!("CARGO_PKG_VERSION"), stats::cores(), stats::noise()));
     for (part, run) in parts {

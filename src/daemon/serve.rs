@@ -68,9 +68,10 @@ pub async fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     let lock = claim(&paths.lock)?;
     // The record of a daemon that was killed would be taken for ours by whoever connects before ours is written.
     remove(&paths.record);
-    sweep(&paths.temp);
     // Before the socket: who connects to a daemon must not find that it cannot start.
     let store = open_store(&paths, &settings).await?;
+    // Only now: the store proves that no other daemon has runs in these folders, whatever socket it listens on.
+    sweep(&paths.temp);
     let listener = listen(&paths.socket)?;
     let limits = UpstreamLimits {
         start_timeout: settings.pool_start_timeout,

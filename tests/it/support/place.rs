@@ -152,7 +152,7 @@ impl Drop for Place {
 
 /// Sends a signal; to a process that is gone it does nothing.
 pub(crate) fn signal(pid: libc::pid_t, number: libc::c_int) {
-    assert!(pid > 1 || pid < -1, "not a process of ours: {pid}");
+    assert!(!(-1..=1).contains(&pid), "not a process of ours: {pid}");
     // SAFETY: kill takes two integers and touches no memory of ours.
     unsafe { libc::kill(pid, number) };
 }
