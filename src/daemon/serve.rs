@@ -80,10 +80,11 @@ pub async fn run(options: DaemonOptions) -> Result<(), DaemonError> {
     };
     let upstreams = Upstreams::new(&config, limits, env.0.clone(), tokio::runtime::Handle::current());
     let transpiler = Transpiler::default();
+    let forbidden = forbidden(&paths);
     let isolates = IsolateOptions {
         heap: settings.exec_max_heap_bytes,
         buffers: settings.exec_max_buffer_bytes,
-        forbidden: forbidden(&paths),
+        forbidden: forbidden.clone(),
     };
     let pool = IsolatePool::new(platform, settings.exec_warm, isolates, transpiler.clone());
     let runs = Runs::new(RunParts {
@@ -92,7 +93,7 @@ pub async fn run(options: DaemonOptions) -> Result<(), DaemonError> {
         transpiler,
         store: store.clone(),
         upstreams: upstreams.clone(),
-        grounds: Grounds::new(paths.temp.clone(), forbidden(&paths)),
+        grounds: Grounds::new(paths.temp.clone(), forbidden),
         base_env: base_env(&env),
     });
     let record = InfoRecord {

@@ -13,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use deno_runtime::deno_fs::{FileSystem, FsDirEntry, FsFileType, FsReadDirRc, OpenOptions, RealFs};
 use deno_runtime::deno_io::fs::{File, FsError, FsResult, FsStat, FsStatFs};
@@ -24,13 +24,13 @@ use deno_runtime::deno_permissions::{
 /// Links that one path may lead through: the kernel gives up after as many.
 const MOST_LINKS: usize = 40;
 
-/// What scripts cannot reach. Every clone is the same list; it is empty until the isolate gets its job.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ForbiddenPaths(Arc<OnceLock<Vec<PathBuf>>>);
+/// What scripts cannot reach. Every clone is the same list.
+#[derive(Debug, Clone)]
+pub(super) struct ForbiddenPaths(Arc<[PathBuf]>);
 
 impl ForbiddenPaths {
-    /// Forbids these files and folders, with everything below them. An isolate gets one job, so only the first call counts.
-    pub(super) fn set(&self, paths: Vec<PathBuf>) {
+    /// Forbids these files and folders, with everything below them.
+    pub(super) fn new(paths: Vec<PathBuf>) -> Self {
         let mut all = Vec::with_capacity(2 * paths.len());
         for path in paths {
             // As written too: it may be a link, or lead through one, and whoever replaced that would replace what is behind it.
@@ -42,12 +42,7 @@ impl ForbiddenPaths {
             }
             all.push(written);
         }
-        // Refused only when it is set already.
-        let _ = self.0.set(all);
-    }
-
-    fn list(&self) -> &[PathBuf] {
-        self.0.get().map_or(&[], Vec::as_slice)
+        Self(all.into())
     }
 
     /// Refuses a path that leads to something forbidden, for an operation that follows links.
@@ -68,7 +63,7 @@ impl ForbiddenPaths {
 
     /// Refuses a symbolic link that is forbidden or would lead to something forbidden.
     fn link(&self, target: &Path, link: &Path) -> FsResult<()> {
-        if self.list().is_empty() {
+        if self.0.is_empty() {
             return Ok(());
         }
         self.entry(link)?;
@@ -77,7 +72,7 @@ impl ForbiddenPaths {
     }
 
     fn check(&self, path: &Path, last: Last, extent: Extent) -> FsResult<()> {
-        let forbidden = self.list();
+        let forbidden = &*self.0;
         if forbidden.is_empty() {
             return Ok(());
         }
@@ -203,7 +198,7 @@ fn refusal(path: &Path) -> FsError {
 ///
 /// Paths are looked at on the isolate's thread in the asynchronous operations too: a few `readlink`s cost less than the way to
 /// another thread, and a relative path means this thread's working directory.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct GuardedFs {
     inner: RealFs,
     forbidden: ForbiddenPaths,
@@ -241,349 +236,127 @@ impl GuardedFs {
     }
 }
 
-#[async_trait::async_trait(?Send)]
-impl FileSystem for GuardedFs {
-    fn cwd(&self) -> FsResult<PathBuf> {
-        self.inner.cwd()
+/// Bits of a file's mode, in the type that deno_fs takes them in.
+#[cfg(unix)]
+type Mode = u32;
+#[cfg(not(unix))]
+type Mode = i32;
+
+/// Implements [`FileSystem`] for [`GuardedFs`]: the methods in braces as they stand, and one synchronous and one asynchronous method
+/// for each row of the table behind them. A row says which look comes before the operation, so that both forms take the same:
+/// `sync, async: look(paths) (further arguments) -> value;`.
+macro_rules! guarded {
+    (
+        { $($own:tt)* }
+        $($sync:ident, $async:ident: $($look:ident).+($($path:ident),+) ($($arg:ident: $ty:ty),*) -> $value:ty;)*
+    ) => {
+        #[async_trait::async_trait(?Send)]
+        impl FileSystem for GuardedFs {
+            $($own)*
+
+            $(
+                fn $sync(&self, $($path: &CheckedPath<'_>,)+ $($arg: $ty),*) -> FsResult<$value> {
+                    self.$($look).+($($path),+)?;
+                    self.inner.$sync($($path,)+ $($arg),*)
+                }
+
+                async fn $async(&self, $($path: CheckedPathBuf,)+ $($arg: $ty),*) -> FsResult<$value> {
+                    self.$($look).+($(&$path),+)?;
+                    self.inner.$async($($path,)+ $($arg),*).await
+                }
+            )*
+        }
+    };
+}
+
+guarded! {
+    {
+        fn cwd(&self) -> FsResult<PathBuf> {
+            self.inner.cwd()
+        }
+
+        fn tmp_dir(&self) -> FsResult<PathBuf> {
+            self.inner.tmp_dir()
+        }
+
+        fn chdir(&self, path: &CheckedPath<'_>) -> FsResult<()> {
+            self.forbidden.follow(path)?;
+            self.inner.chdir(path)
+        }
+
+        fn umask(&self, mask: Option<u32>) -> FsResult<u32> {
+            self.inner.umask(mask)
+        }
+
+        fn read_dir_sync(&self, path: &CheckedPath<'_>) -> FsResult<Vec<FsDirEntry>> {
+            self.forbidden.follow(path)?;
+            self.inner.read_dir_sync(path)
+        }
+
+        async fn read_dir_async(&self, path: CheckedPathBuf) -> FsResult<FsReadDirRc> {
+            self.forbidden.follow(&path)?;
+            self.inner.read_dir_async(path).await
+        }
+
+        fn write_file_sync(&self, path: &CheckedPath<'_>, options: OpenOptions, data: &[u8]) -> FsResult<()> {
+            self.forbidden.follow(path)?;
+            self.inner.write_file_sync(path, options, data)
+        }
+
+        async fn write_file_async<'a>(
+            &'a self,
+            path: CheckedPathBuf,
+            options: OpenOptions,
+            data: Box<[u8]>,
+        ) -> FsResult<()> {
+            self.forbidden.follow(&path)?;
+            self.inner.write_file_async(path, options, data).await
+        }
+
+        fn is_file_sync(&self, path: &CheckedPath<'_>) -> bool {
+            self.forbidden.follow(path).is_ok() && self.inner.is_file_sync(path)
+        }
+
+        fn is_dir_sync(&self, path: &CheckedPath<'_>) -> bool {
+            self.forbidden.follow(path).is_ok() && self.inner.is_dir_sync(path)
+        }
+
+        /// Has no error to refuse with: what is forbidden does not exist.
+        fn exists_sync(&self, path: &CheckedPath<'_>) -> bool {
+            self.forbidden.follow(path).is_ok() && self.inner.exists_sync(path)
+        }
+
+        async fn exists_async(&self, path: CheckedPathBuf) -> FsResult<bool> {
+            self.forbidden.follow(&path)?;
+            self.inner.exists_async(path).await
+        }
     }
 
-    fn tmp_dir(&self) -> FsResult<PathBuf> {
-        self.inner.tmp_dir()
-    }
-
-    fn chdir(&self, path: &CheckedPath<'_>) -> FsResult<()> {
-        self.forbidden.follow(path)?;
-        self.inner.chdir(path)
-    }
-
-    fn umask(&self, mask: Option<u32>) -> FsResult<u32> {
-        self.inner.umask(mask)
-    }
-
-    fn open_sync(&self, path: &CheckedPath<'_>, options: OpenOptions) -> FsResult<Rc<dyn File>> {
-        self.forbidden.follow(path)?;
-        self.inner.open_sync(path, options)
-    }
-
-    async fn open_async<'a>(&'a self, path: CheckedPathBuf, options: OpenOptions) -> FsResult<Rc<dyn File>> {
-        self.forbidden.follow(&path)?;
-        self.inner.open_async(path, options).await
-    }
-
-    fn mkdir_sync(&self, path: &CheckedPath<'_>, recursive: bool, mode: Option<u32>) -> FsResult<()> {
-        self.forbidden.follow(path)?;
-        self.inner.mkdir_sync(path, recursive, mode)
-    }
-
-    async fn mkdir_async(&self, path: CheckedPathBuf, recursive: bool, mode: Option<u32>) -> FsResult<()> {
-        self.forbidden.follow(&path)?;
-        self.inner.mkdir_async(path, recursive, mode).await
-    }
-
-    #[cfg(unix)]
-    fn chmod_sync(&self, path: &CheckedPath<'_>, mode: u32) -> FsResult<()> {
-        self.forbidden.follow(path)?;
-        self.inner.chmod_sync(path, mode)
-    }
-
-    #[cfg(not(unix))]
-    fn chmod_sync(&self, path: &CheckedPath<'_>, mode: i32) -> FsResult<()> {
-        self.forbidden.follow(path)?;
-        self.inner.chmod_sync(path, mode)
-    }
-
-    #[cfg(unix)]
-    async fn chmod_async(&self, path: CheckedPathBuf, mode: u32) -> FsResult<()> {
-        self.forbidden.follow(&path)?;
-        self.inner.chmod_async(path, mode).await
-    }
-
-    #[cfg(not(unix))]
-    async fn chmod_async(&self, path: CheckedPathBuf, mode: i32) -> FsResult<()> {
-        self.forbidden.follow(&path)?;
-        self.inner.chmod_async(path, mode).await
-    }
-
-    fn chown_sync(&self, path: &CheckedPath<'_>, uid: Option<u32>, gid: Option<u32>) -> FsResult<()> {
-        self.forbidden.follow(path)?;
-        self.inner.chown_sync(path, uid, gid)
-    }
-
-    async fn chown_async(&self, path: CheckedPathBuf, uid: Option<u32>, gid: Option<u32>) -> FsResult<()> {
-        self.forbidden.follow(&path)?;
-        self.inner.chown_async(path, uid, gid).await
-    }
-
-    fn lchmod_sync(&self, path: &CheckedPath<'_>, mode: u32) -> FsResult<()> {
-        self.forbidden.entry(path)?;
-        self.inner.lchmod_sync(path, mode)
-    }
-
-    async fn lchmod_async(&self, path: CheckedPathBuf, mode: u32) -> FsResult<()> {
-        self.forbidden.entry(&path)?;
-        self.inner.lchmod_async(path, mode).await
-    }
-
-    fn lchown_sync(&self, path: &CheckedPath<'_>, uid: Option<u32>, gid: Option<u32>) -> FsResult<()> {
-        self.forbidden.entry(path)?;
-        self.inner.lchown_sync(path, uid, gid)
-    }
-
-    async fn lchown_async(&self, path: CheckedPathBuf, uid: Option<u32>, gid: Option<u32>) -> FsResult<()> {
-        self.forbidden.entry(&path)?;
-        self.inner.lchown_async(path, uid, gid).await
-    }
-
-    fn remove_sync(&self, path: &CheckedPath<'_>, recursive: bool) -> FsResult<()> {
-        self.forbidden.tree(path)?;
-        self.inner.remove_sync(path, recursive)
-    }
-
-    async fn remove_async(&self, path: CheckedPathBuf, recursive: bool) -> FsResult<()> {
-        self.forbidden.tree(&path)?;
-        self.inner.remove_async(path, recursive).await
-    }
-
-    fn copy_file_sync(&self, oldpath: &CheckedPath<'_>, newpath: &CheckedPath<'_>) -> FsResult<()> {
-        self.copy(oldpath, newpath)?;
-        self.inner.copy_file_sync(oldpath, newpath)
-    }
-
-    async fn copy_file_async(&self, oldpath: CheckedPathBuf, newpath: CheckedPathBuf) -> FsResult<()> {
-        self.copy(&oldpath, &newpath)?;
-        self.inner.copy_file_async(oldpath, newpath).await
-    }
-
-    fn cp_sync(&self, path: &CheckedPath<'_>, new_path: &CheckedPath<'_>) -> FsResult<()> {
-        self.copy_tree(path, new_path)?;
-        self.inner.cp_sync(path, new_path)
-    }
-
-    async fn cp_async(&self, path: CheckedPathBuf, new_path: CheckedPathBuf) -> FsResult<()> {
-        self.copy_tree(&path, &new_path)?;
-        self.inner.cp_async(path, new_path).await
-    }
-
-    fn stat_sync(&self, path: &CheckedPath<'_>) -> FsResult<FsStat> {
-        self.forbidden.follow(path)?;
-        self.inner.stat_sync(path)
-    }
-
-    async fn stat_async(&self, path: CheckedPathBuf) -> FsResult<FsStat> {
-        self.forbidden.follow(&path)?;
-        self.inner.stat_async(path).await
-    }
-
-    fn lstat_sync(&self, path: &CheckedPath<'_>) -> FsResult<FsStat> {
-        self.forbidden.entry(path)?;
-        self.inner.lstat_sync(path)
-    }
-
-    async fn lstat_async(&self, path: CheckedPathBuf) -> FsResult<FsStat> {
-        self.forbidden.entry(&path)?;
-        self.inner.lstat_async(path).await
-    }
-
-    fn statfs_sync(&self, path: &CheckedPath<'_>, bigint: bool) -> FsResult<FsStatFs> {
-        self.forbidden.follow(path)?;
-        self.inner.statfs_sync(path, bigint)
-    }
-
-    async fn statfs_async(&self, path: CheckedPathBuf, bigint: bool) -> FsResult<FsStatFs> {
-        self.forbidden.follow(&path)?;
-        self.inner.statfs_async(path, bigint).await
-    }
-
-    fn realpath_sync(&self, path: &CheckedPath<'_>) -> FsResult<PathBuf> {
-        self.forbidden.follow(path)?;
-        self.inner.realpath_sync(path)
-    }
-
-    async fn realpath_async(&self, path: CheckedPathBuf) -> FsResult<PathBuf> {
-        self.forbidden.follow(&path)?;
-        self.inner.realpath_async(path).await
-    }
-
-    fn read_dir_sync(&self, path: &CheckedPath<'_>) -> FsResult<Vec<FsDirEntry>> {
-        self.forbidden.follow(path)?;
-        self.inner.read_dir_sync(path)
-    }
-
-    async fn read_dir_async(&self, path: CheckedPathBuf) -> FsResult<FsReadDirRc> {
-        self.forbidden.follow(&path)?;
-        self.inner.read_dir_async(path).await
-    }
-
-    fn rename_sync(&self, oldpath: &CheckedPath<'_>, newpath: &CheckedPath<'_>) -> FsResult<()> {
-        self.rename(oldpath, newpath)?;
-        self.inner.rename_sync(oldpath, newpath)
-    }
-
-    async fn rename_async(&self, oldpath: CheckedPathBuf, newpath: CheckedPathBuf) -> FsResult<()> {
-        self.rename(&oldpath, &newpath)?;
-        self.inner.rename_async(oldpath, newpath).await
-    }
-
-    fn rmdir_sync(&self, path: &CheckedPath<'_>) -> FsResult<()> {
-        self.forbidden.tree(path)?;
-        self.inner.rmdir_sync(path)
-    }
-
-    async fn rmdir_async(&self, path: CheckedPathBuf) -> FsResult<()> {
-        self.forbidden.tree(&path)?;
-        self.inner.rmdir_async(path).await
-    }
-
-    fn link_sync(&self, oldpath: &CheckedPath<'_>, newpath: &CheckedPath<'_>) -> FsResult<()> {
-        self.hard_link(oldpath, newpath)?;
-        self.inner.link_sync(oldpath, newpath)
-    }
-
-    async fn link_async(&self, oldpath: CheckedPathBuf, newpath: CheckedPathBuf) -> FsResult<()> {
-        self.hard_link(&oldpath, &newpath)?;
-        self.inner.link_async(oldpath, newpath).await
-    }
-
-    fn symlink_sync(
-        &self,
-        oldpath: &CheckedPath<'_>,
-        newpath: &CheckedPath<'_>,
-        file_type: Option<FsFileType>,
-    ) -> FsResult<()> {
-        self.forbidden.link(oldpath, newpath)?;
-        self.inner.symlink_sync(oldpath, newpath, file_type)
-    }
-
-    async fn symlink_async(
-        &self,
-        oldpath: CheckedPathBuf,
-        newpath: CheckedPathBuf,
-        file_type: Option<FsFileType>,
-    ) -> FsResult<()> {
-        self.forbidden.link(&oldpath, &newpath)?;
-        self.inner.symlink_async(oldpath, newpath, file_type).await
-    }
-
-    fn read_link_sync(&self, path: &CheckedPath<'_>) -> FsResult<PathBuf> {
-        self.forbidden.entry(path)?;
-        self.inner.read_link_sync(path)
-    }
-
-    async fn read_link_async(&self, path: CheckedPathBuf) -> FsResult<PathBuf> {
-        self.forbidden.entry(&path)?;
-        self.inner.read_link_async(path).await
-    }
-
-    fn truncate_sync(&self, path: &CheckedPath<'_>, len: u64) -> FsResult<()> {
-        self.forbidden.follow(path)?;
-        self.inner.truncate_sync(path, len)
-    }
-
-    async fn truncate_async(&self, path: CheckedPathBuf, len: u64) -> FsResult<()> {
-        self.forbidden.follow(&path)?;
-        self.inner.truncate_async(path, len).await
-    }
-
-    fn utime_sync(
-        &self,
-        path: &CheckedPath<'_>,
-        atime_secs: i64,
-        atime_nanos: u32,
-        mtime_secs: i64,
-        mtime_nanos: u32,
-    ) -> FsResult<()> {
-        self.forbidden.follow(path)?;
-        self.inner.utime_sync(path, atime_secs, atime_nanos, mtime_secs, mtime_nanos)
-    }
-
-    async fn utime_async(
-        &self,
-        path: CheckedPathBuf,
-        atime_secs: i64,
-        atime_nanos: u32,
-        mtime_secs: i64,
-        mtime_nanos: u32,
-    ) -> FsResult<()> {
-        self.forbidden.follow(&path)?;
-        self.inner.utime_async(path, atime_secs, atime_nanos, mtime_secs, mtime_nanos).await
-    }
-
-    fn lutime_sync(
-        &self,
-        path: &CheckedPath<'_>,
-        atime_secs: i64,
-        atime_nanos: u32,
-        mtime_secs: i64,
-        mtime_nanos: u32,
-    ) -> FsResult<()> {
-        self.forbidden.entry(path)?;
-        self.inner.lutime_sync(path, atime_secs, atime_nanos, mtime_secs, mtime_nanos)
-    }
-
-    async fn lutime_async(
-        &self,
-        path: CheckedPathBuf,
-        atime_secs: i64,
-        atime_nanos: u32,
-        mtime_secs: i64,
-        mtime_nanos: u32,
-    ) -> FsResult<()> {
-        self.forbidden.entry(&path)?;
-        self.inner.lutime_async(path, atime_secs, atime_nanos, mtime_secs, mtime_nanos).await
-    }
-
-    fn write_file_sync(&self, path: &CheckedPath<'_>, options: OpenOptions, data: &[u8]) -> FsResult<()> {
-        self.forbidden.follow(path)?;
-        self.inner.write_file_sync(path, options, data)
-    }
-
-    async fn write_file_async<'a>(
-        &'a self,
-        path: CheckedPathBuf,
-        options: OpenOptions,
-        data: Box<[u8]>,
-    ) -> FsResult<()> {
-        self.forbidden.follow(&path)?;
-        self.inner.write_file_async(path, options, data).await
-    }
-
-    fn read_file_sync(&self, path: &CheckedPath<'_>, options: OpenOptions) -> FsResult<Cow<'static, [u8]>> {
-        self.forbidden.follow(path)?;
-        self.inner.read_file_sync(path, options)
-    }
-
-    async fn read_file_async<'a>(&'a self, path: CheckedPathBuf, options: OpenOptions) -> FsResult<Cow<'static, [u8]>> {
-        self.forbidden.follow(&path)?;
-        self.inner.read_file_async(path, options).await
-    }
-
-    fn is_file_sync(&self, path: &CheckedPath<'_>) -> bool {
-        self.forbidden.follow(path).is_ok() && self.inner.is_file_sync(path)
-    }
-
-    fn is_dir_sync(&self, path: &CheckedPath<'_>) -> bool {
-        self.forbidden.follow(path).is_ok() && self.inner.is_dir_sync(path)
-    }
-
-    /// Has no error to refuse with: what is forbidden does not exist.
-    fn exists_sync(&self, path: &CheckedPath<'_>) -> bool {
-        self.forbidden.follow(path).is_ok() && self.inner.exists_sync(path)
-    }
-
-    async fn exists_async(&self, path: CheckedPathBuf) -> FsResult<bool> {
-        self.forbidden.follow(&path)?;
-        self.inner.exists_async(path).await
-    }
-
-    fn read_text_file_lossy_sync(&self, path: &CheckedPath<'_>) -> FsResult<Cow<'static, str>> {
-        self.forbidden.follow(path)?;
-        self.inner.read_text_file_lossy_sync(path)
-    }
-
-    async fn read_text_file_lossy_async<'a>(&'a self, path: CheckedPathBuf) -> FsResult<Cow<'static, str>> {
-        self.forbidden.follow(&path)?;
-        self.inner.read_text_file_lossy_async(path).await
-    }
+    open_sync, open_async: forbidden.follow(path) (options: OpenOptions) -> Rc<dyn File>;
+    mkdir_sync, mkdir_async: forbidden.follow(path) (recursive: bool, mode: Option<u32>) -> ();
+    chmod_sync, chmod_async: forbidden.follow(path) (mode: Mode) -> ();
+    chown_sync, chown_async: forbidden.follow(path) (uid: Option<u32>, gid: Option<u32>) -> ();
+    lchmod_sync, lchmod_async: forbidden.entry(path) (mode: u32) -> ();
+    lchown_sync, lchown_async: forbidden.entry(path) (uid: Option<u32>, gid: Option<u32>) -> ();
+    remove_sync, remove_async: forbidden.tree(path) (recursive: bool) -> ();
+    copy_file_sync, copy_file_async: copy(from, to) () -> ();
+    cp_sync, cp_async: copy_tree(from, to) () -> ();
+    stat_sync, stat_async: forbidden.follow(path) () -> FsStat;
+    lstat_sync, lstat_async: forbidden.entry(path) () -> FsStat;
+    statfs_sync, statfs_async: forbidden.follow(path) (bigint: bool) -> FsStatFs;
+    realpath_sync, realpath_async: forbidden.follow(path) () -> PathBuf;
+    rename_sync, rename_async: rename(from, to) () -> ();
+    rmdir_sync, rmdir_async: forbidden.tree(path) () -> ();
+    link_sync, link_async: hard_link(from, to) () -> ();
+    symlink_sync, symlink_async: forbidden.link(target, link) (file_type: Option<FsFileType>) -> ();
+    read_link_sync, read_link_async: forbidden.entry(path) () -> PathBuf;
+    truncate_sync, truncate_async: forbidden.follow(path) (len: u64) -> ();
+    utime_sync, utime_async: forbidden.follow(path)
+        (atime_secs: i64, atime_nanos: u32, mtime_secs: i64, mtime_nanos: u32) -> ();
+    lutime_sync, lutime_async: forbidden.entry(path)
+        (atime_secs: i64, atime_nanos: u32, mtime_secs: i64, mtime_nanos: u32) -> ();
+    read_file_sync, read_file_async: forbidden.follow(path) (options: OpenOptions) -> Cow<'static, [u8]>;
+    read_text_file_lossy_sync, read_text_file_lossy_async: forbidden.follow(path) () -> Cow<'static, str>;
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 use super::Platform;
+use super::guarded_fs::ForbiddenPaths;
 use super::program::Transpiler;
 use super::thread::{self, Spare, ThreadError};
 use super::worker::WorkerOptionsOfPool;
@@ -84,7 +85,7 @@ impl IsolatePool {
             options: WorkerOptionsOfPool {
                 heap_limit: options.heap,
                 buffer_limit: options.buffers,
-                forbidden: options.forbidden.into(),
+                forbidden: ForbiddenPaths::new(options.forbidden),
                 transpiler,
             },
             target: warm,

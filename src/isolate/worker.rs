@@ -4,10 +4,9 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use deno_core::error::{CoreError, CoreErrorKind};
 use deno_core::{JsRuntime, ModuleId, ModuleSpecifier, PollEventLoopOptions, v8};
@@ -52,7 +51,7 @@ pub(super) struct WorkerOptionsOfPool {
     /// Bytes; a run can ask for less.
     pub(super) buffer_limit: u64,
     /// Out of reach for every script.
-    pub(super) forbidden: Arc<[PathBuf]>,
+    pub(super) forbidden: ForbiddenPaths,
     pub(super) transpiler: Transpiler,
 }
 
@@ -98,10 +97,8 @@ impl Worker {
                 additional_extensions: vec![mcpx_ops::mcpx::init()],
             },
         );
-        let forbidden = ForbiddenPaths::default();
-        forbidden.set(options.forbidden.to_vec());
         let current = CurrentStop::default();
-        let loader = Rc::new(Loader::new(options.transpiler.clone(), forbidden.clone()));
+        let loader = Rc::new(Loader::new(options.transpiler.clone(), options.forbidden.clone()));
         let null = || {
             let file = std::fs::File::options().read(true).write(true).open("/dev/null");
             file.map(StdioPipe::file).map_err(WorkerError::NullDevice)
@@ -111,7 +108,7 @@ impl Worker {
             broadcast_channel: InMemoryBroadcastChannel::default(),
             deno_rt_native_addon_loader: None,
             feature_checker: Arc::new(features(&current)),
-            fs: Arc::new(GuardedFs::new(forbidden)),
+            fs: Arc::new(GuardedFs::new(options.forbidden.clone())),
             module_loader: loader.clone(),
             node_services: None,
             npm_process_state_provider: None,
@@ -234,7 +231,7 @@ impl Worker {
                 return (Outcome::Threw(RunError::plain(ErrorKind::BadRequest, error.to_string())), timings);
             }
         };
-        timings.start_ms = millis(began.elapsed());
+        timings.start_ms = Timings::millis(began.elapsed());
         let running = Instant::now();
         clock.start();
         let exit_code = self.exit_code.clone();
@@ -247,7 +244,7 @@ impl Worker {
             self.fire_signal(&stop);
             Outcome::Finished { exit_code: exit_code.0.get() }
         });
-        timings.run_ms = millis(running.elapsed());
+        timings.run_ms = Timings::millis(running.elapsed());
         (outcome, timings)
     }
 
@@ -379,15 +376,13 @@ impl Worker {
             error.kind = kind;
         }
         // V8's own words for it say neither the limit nor the setting.
-        if let (ErrorKind::ScriptError, "RangeError", Some(limit)) =
-            (error.kind, error.name.as_str(), self.buffers.refused_over())
+        if error.kind == ErrorKind::ScriptError
+            && error.name == "RangeError"
+            && let Some(limit) = self.buffers.refused_over()
+            && let Some(told) = (StopReason::Buffers { limit }).error()
         {
-            error.kind = ErrorKind::BufferLimit;
-            error.message = format!(
-                "{}: the script's ArrayBuffers would take more than {} (exec.maxBufferBytes)",
-                error.message,
-                bytesize::ByteSize(limit).display().iec()
-            );
+            error.kind = told.kind;
+            error.message = format!("{}: {}", error.message, told.message);
         }
         Failure::Error(error)
     }
@@ -495,9 +490,4 @@ fn bootstrap_options(args: Vec<String>) -> BootstrapOptions {
 /// Main module of an isolate that waits.
 fn waiting_module() -> ModuleSpecifier {
     ModuleSpecifier::parse("mcpx:waiting").expect("it is a URL because it has a scheme and a path")
-}
-
-/// Milliseconds, to the microsecond.
-fn millis(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -2,6 +2,8 @@
 //!
 //! Owns shapes only. Who may send what, and when, is `sink.rs`.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -189,6 +191,13 @@ pub struct Timings {
 }
 
 impl Eq for Timings {}
+
+impl Timings {
+    /// Milliseconds, to the microsecond.
+    pub(crate) fn millis(duration: Duration) -> f64 {
+        (duration.as_secs_f64() * 1e6).round() / 1e3
+    }
+}
 
 /// What is known of an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -353,7 +353,7 @@ async fn supervise(inner: Arc<Inner>, begun: Begun, prepared: Result<Prepared, R
         sink: sink.clone(),
         stop: stop.clone(),
         clock: clock.clone(),
-        queue_ms: (began.elapsed().as_secs_f64() * 1e6).round() / 1e3,
+        queue_ms: Timings::millis(began.elapsed()),
     };
     let (reported, mut report) = oneshot::channel::<Reported>();
     let (gone, mut retired) = oneshot::channel::<()>();

@@ -34,9 +34,7 @@ impl Ground {
         ] {
             symlink(target, root.join(link)).expect("the folder is ours");
         }
-        let forbidden = ForbiddenPaths::default();
-        let fs = GuardedFs::new(forbidden.clone());
-        forbidden.set(vec![root.join("state"), root.join("socket")]);
+        let fs = GuardedFs::new(ForbiddenPaths::new(vec![root.join("state"), root.join("socket")]));
         Self { folder, fs }
     }
 
@@ -183,11 +181,10 @@ fn the_refusal_names_the_path_and_other_errors_are_the_kernels() {
 }
 
 #[test]
-fn nothing_is_forbidden_before_the_job_and_links_among_the_forbidden_are_resolved() {
+fn an_empty_list_forbids_nothing_and_links_among_the_forbidden_are_resolved() {
     let ground = Ground::new();
-    let forbidden = ForbiddenPaths::default();
-    assert!(!is_refused(forbidden.follow(&ground.path("state/secret"))));
-    forbidden.clone().set(vec![ground.path("other-name")]);
+    assert!(!is_refused(ForbiddenPaths::new(Vec::new()).follow(&ground.path("state/secret"))));
+    let forbidden = ForbiddenPaths::new(vec![ground.path("other-name")]);
     assert!(is_refused(forbidden.follow(&ground.path("state/secret"))));
     assert!(is_refused(forbidden.entry(&ground.path("other-name"))));
 }
@@ -196,9 +193,8 @@ fn nothing_is_forbidden_before_the_job_and_links_among_the_forbidden_are_resolve
 #[test]
 fn the_daemons_proc_is_out_of_reach_under_every_name() {
     let ground = Ground::new();
-    let forbidden = ForbiddenPaths::default();
     let pid = std::process::id();
-    forbidden.set(vec![format!("/proc/{pid}").into()]);
+    let forbidden = ForbiddenPaths::new(vec![format!("/proc/{pid}").into()]);
     // SAFETY: it takes nothing and cannot fail.
     let thread = unsafe { libc::gettid() };
     // An open file without a name: what /proc says about it leads nowhere.
